@@ -1,9 +1,11 @@
 """``import fedward``: cheap, and enough to run an experiment and use its model."""
 
+import ast
 import doctest
 import html
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +16,18 @@ import torch
 from PIL import Image
 
 import fedward
-from fedward import cli
-from fedward.errors import ConfigError, DataError, RunError
+from fedward import cli, errors
+from fedward.errors import (
+    ConfigError,
+    DataError,
+    RunError,
+    command,
+    naming_arguments,
+    option,
+    setting,
+)
 from fedward.jobs import JOBS
 from fedward.lab import notebook
-from fedward.lab.arguments import in_arguments
 from fedward.registry import METHODS, METRICS
 from finished_run import new_run
 from tiny import tiny
@@ -162,7 +171,11 @@ def test_partition_and_doctor_are_the_commands(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     words = ["--sites", "2", "--labelled", "0.5", "--classes", "a", "b"]
     assert cli.main(["partition", str(source), "--out", "shell", *words]) == 0
-    assert capsys.readouterr().out == printed.replace("python", "shell")
+    in_shell = printed.replace("python", "shell").split()
+    assert [word for word in capsys.readouterr().out.split() if word not in in_shell] == [
+        "--set",
+        "data.views=rotation_invariant.",
+    ], "the rest is alike"
     names = sorted(path.name for path in Path("python").iterdir())
     assert names == ["data.json", "site-1.yaml", "site-2.yaml"]
     for name in names:
@@ -184,6 +197,8 @@ def test_partition_and_doctor_are_the_commands(tmp_path, capsys, monkeypatch):
         ({"sites": "two"}, "sites=: invalid int value: 'two'"),
         ({"sites": 0}, "sites=: expected at least 1, found 0"),
         ({}, "expected sites= or by=, found .*Say into how many sites, as in sites=4"),
+        ({"labels": {"-1": ""}, "sites": 2}, "^labels=: expected a CSV, found .*Remove labels="),
+        ({"out": "x", "sites": 2}, r"no argument out of fedward\.partition\. It is called folder"),
     ],
 )
 def test_errors_of_partition_name_arguments(tmp_path, arguments, error):
@@ -192,24 +207,49 @@ def test_errors_of_partition_name_arguments(tmp_path, arguments, error):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("written", "in_shell", "in_python"),
     [
-        ("Name another folder with --out.", "Name another folder with folder=."),
-        ("--resume continues a run.", "resume=True continues a run."),
-        ("--init /a/b: expected a run", "init=/a/b: expected a run"),
-        ("Write it, or remove --site-files.", "Write it, or remove site_files=."),
-        ("Use --set data.multi_label=true.", "Use data.multi_label=true."),
-        ("as in --columns label=diagnosis.", 'as in columns={"label": "diagnosis"}.'),
-        ("`fedward run --resume F` goes on", "`fedward.run(experiment, F, resume=True)` goes on"),
+        (lambda: option("out"), "--out", "folder="),
+        (lambda: option("sites", 4), "--sites 4", "sites=4"),
+        (lambda: option("resplit", True), "--resplit", "resplit=True"),
+        (lambda: option("label-kind", "one"), "--label-kind one", 'label_kind="one"'),
+        (lambda: setting("rounds", 5), "--set rounds=5", "rounds=5"),
         (
-            "`fedward report RUN --compare A` and --workers",
-            "`fedward report RUN --compare A` and workers=",
+            lambda: setting("data.classes", ["a", "b c"], "[a, b c]"),
+            '--set "data.classes=[a, b c]"',
+            'data={"classes": ["a", "b c"]}',
         ),
-        ("a - b -- c", "a - b -- c"),
+        (
+            lambda: command("partition", option("val", 0.3)),
+            "fedward partition ... --val 0.3",
+            "fedward.partition(..., val=0.3)",
+        ),
     ],
 )
-def test_texts_for_commands_become_texts_for_python(text, expected):
-    assert in_arguments(text) == expected
+def test_options_are_written_as_the_caller_gives_them(written, in_shell, in_python):
+    assert written() == in_shell
+    with naming_arguments(out="folder"):
+        assert written() == in_python
+    assert doctest.testmod(errors).failed == 0
+
+
+def test_what_functions_raise_names_no_option_of_a_command():
+    package = Path(fedward.__file__).parent
+    shells = {"lab/fedward_run.py", "lab/partition/arguments.py", "sites/decoding.py"}
+    found = []
+    for folder in ("lab", "lab/partition", "sites", "storage", "client", "runs"):
+        for path in (package / folder).glob("*.py"):
+            if path.relative_to(package).as_posix() in shells:
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error"):
+                    texts = [
+                        part.value
+                        for part in ast.walk(node)
+                        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                    ]
+                    found += [text for text in texts if re.search(r"(?<![\w-])--[a-z]", text)]
+    assert not found, "options are written by fedward.errors.option"
 
 
 def test_errors_of_a_run_name_arguments(tmp_path):
@@ -218,6 +258,26 @@ def test_errors_of_a_run_name_arguments(tmp_path):
         fedward.run(small(), tmp_path)
     with pytest.raises(ConfigError, match=r"^init="):
         fedward.run(small(), tmp_path / "new", init=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"no argument out of fedward\.run\. It is called folder"):
+        fedward.run(small(), out=tmp_path / "new")
+    with pytest.raises(ConfigError, match=r"^fedward\.run: missing a required argument: 'folder'"):
+        fedward.run(small())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"experiment": "fedavg"}, r"^experiment=: expected an experiment, .* found 'fedavg'"),
+        ({"folder": 3}, r"^folder=: expected a path, found 3"),
+        ({"sites": "site-1"}, r"^sites=: expected a list of names, found 'site-1'"),
+        ({"workers": "2"}, r"^workers=: expected a whole number, found '2'"),
+        ({"resume": "yes"}, r"^resume=: expected True or False, found 'yes'"),
+        ({"site_files": 3}, r"^site_files=: expected a path, found 3"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(tmp_path, arguments, error):
+    with pytest.raises(ConfigError, match=error):
+        fedward.run(**{"experiment": small(), "folder": tmp_path / "new", **arguments})
 
 
 def test_an_unfinished_run_has_no_model(tmp_path):

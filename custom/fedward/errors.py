@@ -1,8 +1,11 @@
-"""Errors that say what is wrong and what to do."""
+"""Errors that say what is wrong and what to do, in words that the caller can type."""
 
 import json
 import os
-from collections.abc import Callable, Iterable
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +69,105 @@ class WorkError(RunError):
 
     The text names no file and no image, because the server may read it.
     """
+
+
+_ARGUMENTS: ContextVar[Mapping[str, str] | None] = ContextVar("arguments", default=None)
+"""Option -> argument where their names differ, while a public function runs; None: a command."""
+
+
+@contextmanager
+def naming_arguments(**renamed: str) -> Iterator[None]:
+    """Let texts that are made in the ``with`` block speak to a caller in Python, not in a shell.
+
+    It also decorates functions. It holds for this thread.
+
+    Args:
+        renamed: option -> argument, where the function's argument has another name.
+    """
+    token = _ARGUMENTS.set(renamed)
+    try:
+        yield
+    finally:
+        _ARGUMENTS.reset(token)
+
+
+def option(name: str, *values: object) -> str:
+    """Return an option as the caller gives it: ``--val 0.3`` in a shell, ``val=0.3`` in Python.
+
+    Args:
+        name: of the option, without its hyphens in front.
+        values: what follows it. One mapping is words ``KEY=VALUE``, True an option without a value;
+            none mentions the option.
+
+    Examples:
+        >>> option("columns", {"label": "my label"}), option("classes", "a", "b")
+        ("--columns 'label=my label'", '--classes a b')
+        >>> with naming_arguments():
+        ...     option("columns", {"label": "my label"}), option("classes", "a", "b")
+        ('columns={"label": "my label"}', 'classes=["a", "b"]')
+    """
+    renamed = _ARGUMENTS.get()
+    if renamed is not None:
+        argument = renamed.get(name, name.replace("-", "_"))
+        if not values:
+            return f"{argument}="
+        content = list(values) if len(values) > 1 else values[0]
+        return f"{argument}={_literal(content)}"
+    return shlex.join(option_words(name, *values))
+
+
+def option_words(name: str, *values: object) -> list[str]:
+    """Return the words of a command line that are an option; arguments as of :func:`option`."""
+    words: list[str] = []
+    dashed: list[str] = []
+    for value in values:
+        if isinstance(value, Mapping):
+            pairs = [f"{key}={content}" for key, content in value.items()]
+            # What begins with a dash would be taken for an option.
+            dashed += [f"--{name}={pair}" for pair in pairs if pair.startswith("-")]
+            words += [pair for pair in pairs if not pair.startswith("-")]
+        elif value is not True:
+            words.append(f"{value}")
+    return [*dashed] if dashed and not words else [f"--{name}", *words, *dashed]
+
+
+def setting(key: str, value: object, written: str = "") -> str:
+    """Return a setting of an experiment as the caller gives it, as with ``--set rounds=5``.
+
+    Args:
+        key: as ``--set`` takes it, with a dot for a field of a part.
+        value: what it is set to.
+        written: the value as YAML, where that is not its plain text.
+    """
+    if _ARGUMENTS.get() is None:
+        word = f"{key}={written or value}"
+        # YAML quotes texts by ', which reads badly within the same.
+        plain = not set(word) & set('"$`\\!')
+        quoted_word = f'"{word}"' if plain and shlex.quote(word) != word else shlex.quote(word)
+        return f"--set {quoted_word}"
+    part, _, field = key.rpartition(".")
+    if part:
+        return f"{part}={_literal({field: value})}"
+    return f"{key}={_literal(value)}"
+
+
+def command(name: str, *options: str) -> str:
+    """Return a command, or the function that does the same, with options of :func:`option`."""
+    if _ARGUMENTS.get() is None:
+        return " ".join(["fedward", name, "...", *options])
+    return f"fedward.{name}({', '.join(['...', *options])})"
+
+
+def _literal(value: object) -> str:
+    """Return a value as Python code, with strings in double quotes."""
+    if isinstance(value, Mapping):
+        items = [f"{_literal(key)}: {_literal(content)}" for key, content in value.items()]
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, str | Path):
+        return json.dumps(f"{value}", ensure_ascii=False)
+    return f"{value}"
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

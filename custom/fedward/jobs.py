@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError, did_you_mean, reason_of
+from fedward.errors import ConfigError, did_you_mean, option, reason_of
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import settings_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
@@ -228,7 +228,7 @@ def site_names(count: int) -> list[str]:
     """Return site-1 ... site-N, FLARE's own default names; ConfigError for fewer than one site."""
     if count < 1:
         raise ConfigError(
-            "--sites", "Name a number above 0.", expected="at least 1 site", found=f"{count}"
+            option("sites"), "Name a number above 0.", expected="at least 1 site", found=f"{count}"
         )
     return [f"site-{index}" for index in range(1, count + 1)]
 
@@ -376,6 +376,9 @@ def _set(raw: dict[str, Any], key: str, value: Any) -> None:
         target = target[parent]
         if not isinstance(target, dict):
             raise ConfigError(
-                "--set", "Name its parent.", expected="a field", found=f"{key}: {parent} has none"
+                f"setting {key}",
+                "Name its parent.",
+                expected="a field",
+                found=f"{key}: {parent} has none",
             )
     target[last] = value

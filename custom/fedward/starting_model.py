@@ -12,7 +12,7 @@ from torch import nn
 
 from fedward.config import Experiment
 from fedward.digests import file_digest
-from fedward.errors import ConfigError, RunError, reason_of
+from fedward.errors import ConfigError, RunError, option, reason_of
 from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
 from fedward.nets import build, classifier_tensors, require_logits
@@ -97,7 +97,7 @@ class Weights:
         """
         model = files / "model.safetensors"
         sidecar = files / "model.json"
-        where = f"weights of {facts['folder']} in {files}" if facts else f"--init {files}"
+        where = f"weights of {facts['folder']} in {files}" if facts else option("init", files)
         try:
             sha256 = file_digest(model)
             recorded = facts["sha256"] if facts else _recorded_digest(files)
@@ -229,7 +229,7 @@ def take_over(
     base = net.base if isinstance(net, TrainablePart) else None
     if base != weights.base:
         raise ConfigError(
-            f"--init {weights.folder}, its frozen part",
+            f"{option('init', weights.folder)}, its frozen part",
             _SAME_BASE,
             expected=f"{base or 'none'}, as here",
             found=weights.base or "none",
@@ -247,7 +247,7 @@ def take_over(
     expected_names = learned if base else [name for name in learned if name not in of_classes]
     if not set(taken) & set(expected_names):
         raise ConfigError(
-            f"--init {weights.folder}",
+            option("init", weights.folder),
             _NAME_A_RUN,
             expected=f"tensors of the network's encoder, such as {expected_names[0]}",
             found="none of that name and shape",
@@ -257,7 +257,7 @@ def take_over(
             tensor = weights.state[name]
             if not bool(tensor.isfinite().all()):
                 raise ConfigError(
-                    f"--init {weights.folder}, tensor {name} holds NaN or infinity",
+                    f"{option('init', weights.folder)}, tensor {name} holds NaN or infinity",
                     "That run diverged; name another folder.",
                 )
             tensors[name].copy_(tensor)
@@ -294,7 +294,7 @@ def _recorded_digest(folder: Path) -> str:
         found = f"{audit.LOG} without its end"
     else:
         return str(end["details"]["files"]["model.safetensors"])
-    raise ConfigError(f"--init {folder}", _NAME_A_RUN, expected="a finished run", found=found)
+    raise ConfigError(option("init", folder), _NAME_A_RUN, expected="a finished run", found=found)
 
 
 def _has_form_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:

@@ -392,10 +392,7 @@ def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):
     single = DataSpec(classes=("Mass", "Edema"))
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], single).values()
     assert 'found "Mass, left", No Finding' in problem
-    assert (
-        "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)"
-        in problem
-    )
+    assert "(--set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
     several = single.model_copy(update={"multi_label": True})
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], several).values()
-    assert "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\")" in problem
+    assert "(--set \"data.classes=[Edema, 'Mass, left']\")" in problem

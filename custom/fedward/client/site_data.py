@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pydantic import ConfigDict
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, option
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
@@ -169,8 +169,8 @@ class DataSource:
             folders = ", ".join(map(str, self.site_folders))
             raise DataError(
                 f"site {self.site}",
-                "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or "
-                "start a new run.",
+                f"Give it the same site files again ({option('site-files')}, FEDWARD_SITES or "
+                "local/), or start a new run.",
                 expected=f"{words[had_file]}, as when this run began",
                 found=f"{words[has_file]}{f' in {folders}' if folders else ''}",
             )

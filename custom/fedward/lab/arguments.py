@@ -1,66 +1,102 @@
-"""Commands as functions: their options are keyword arguments, and errors name these."""
+"""Public functions beside commands: their arguments are checked, and errors name these."""
 
 import argparse
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from fedward.errors import ConfigError, FedwardError, did_you_mean
+from pydantic import TypeAdapter, ValidationError
 
-_COMMAND = re.compile(r"(`fedward [^`]*`)")
-_RESUME = re.compile(r"`fedward run --resume (\S+)[^`]*`")
-_PAIR = re.compile(r"--(columns|labels) (\w+)=(\w+)")
-_SET = re.compile(r"--set (?:\"([^\"]*)\"|(?=[\w.]+=))")
-_VALUED = re.compile(r"--([a-z]+(?:-[a-z]+)*) (?=[A-Z0-9/.]|\S*/)")
-_BARE = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-_NAMES = {"out": "folder", "resume": "resume=True"}
-"""Option -> argument, where the names differ."""
+from fedward.config import Experiment
+from fedward.errors import ConfigError, did_you_mean, naming_arguments, option, option_words
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+_IN_WORDS: dict[Any, str] = {
+    Experiment: "an experiment, from fedward.experiment()",
+    Path | str: "a path",
+    Path | str | None: "a path",
+    Sequence[str] | None: "a list of names",
+    bool: "True or False",
+    int: "a whole number",
+    str: "a text",
+}
+"""Type of an argument -> what must be given, in words."""
 
 
-@contextmanager
-def naming_arguments() -> Iterator[None]:
-    """Let errors of the ``with`` block speak of arguments, as ``rounds=``, and not of options.
+def public(
+    **renamed: str,
+) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """Decorate a public function: its arguments are checked, and its errors speak of arguments.
 
-    The package raises them for its commands as well, so they name options such as ``--init``.
-    Whole commands in backticks stay: they can be typed.
+    Args:
+        renamed: option of the command that does the same -> argument, where its name differs.
     """
+
+    def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        signature = inspect.signature(function)
+
+        @wraps(function)
+        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+            with naming_arguments(**renamed):
+                _check(function.__name__, signature, args, kwargs, renamed)
+                return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _check(
+    function: str,
+    signature: inspect.Signature,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    renamed: Mapping[str, str],
+) -> None:
+    """Raise ConfigError if a function cannot be called with these arguments."""
+    for name, argument in renamed.items():
+        if name in kwargs and argument in signature.parameters:
+            raise ConfigError(
+                f"there is no argument {name} of fedward.{function}",
+                f"It is called {argument} here.",
+            )
     try:
-        yield
-    except FedwardError as error:
-        error.args = tuple(in_arguments(str(text)) for text in error.args)
-        error.problem = in_arguments(error.problem)
-        error.remedy = in_arguments(error.remedy)
-        raise
-
-
-def in_arguments(text: str) -> str:
-    """Return an error's text with Python's arguments in place of a command's options."""
-    text = _RESUME.sub(r"`fedward.run(experiment, \1, resume=True)`", text)
-    parts = _COMMAND.split(text)
-    # Every second part is a command.
-    parts[::2] = [_without_options(part) for part in parts[::2]]
-    return "".join(parts)
-
-
-def _without_options(text: str) -> str:
-    text = _PAIR.sub(r'\1={"\2": "\3"}', text)
-    text = _SET.sub(lambda match: match[1] or "", text)
-    text = text.replace("--set", "a setting")
-    text = _VALUED.sub(lambda match: f"{_argument(match[1])} ".replace("= ", "="), text)
-    return _BARE.sub(lambda match: _argument(match[1]), text)
-
-
-def _argument(option: str) -> str:
-    name = _NAMES.get(option, option.replace("-", "_"))
-    return name if "=" in name else f"{name}="
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = [*signature.parameters]
+        hints = [did_you_mean(name, names) for name in kwargs if name not in names]
+        raise ConfigError(
+            f"fedward.{function}: {error}{''.join(hints[:1])}",
+            f"Its arguments are {', '.join(names)}.",
+        ) from None
+    for name, value in bound.arguments.items():
+        parameter = signature.parameters[name]
+        in_words = _IN_WORDS.get(parameter.annotation)
+        if in_words is None or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        try:
+            TypeAdapter(parameter.annotation).validate_python(value, strict=True)
+        except ValidationError:
+            raise ConfigError(
+                option(name),
+                "Correct the argument.",
+                expected=in_words,
+                found=f"{value!r:.200}",
+            ) from None
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises an error in place of ending the process."""
+    """Raises errors in place of ending the process."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False, exit_on_error=False)
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message.removeprefix("argument "), "Correct the argument.")
+        raise ConfigError(message, "Correct the arguments.")
 
 
 def options_of(
@@ -79,29 +115,32 @@ def options_of(
     Raises:
         ConfigError: no such argument, or a value that the command refuses.
     """
-    parser = _Parser(add_help=False)
+    parser = _Parser()
     parser.set_defaults(written="out", hint="")
     add_arguments(parser)
-    option_names = [option for action in parser._actions for option in action.option_strings]
+    option_names = [name for action in parser._actions for name in action.option_strings]
     options: list[str] = []
     for name, value in arguments.items():
-        option = f"--{name.replace('_', '-')}"
-        if option not in option_names:
+        option_name = name.replace("_", "-")
+        if f"--{option_name}" not in option_names:
             names = [other.removeprefix("--").replace("-", "_") for other in option_names]
             raise ConfigError(
                 f"there is no argument {name}{did_you_mean(name, names)}", "Correct the name."
             )
-        options += _words(option, value)
-    return parser.parse_args([*words, *options])
+        options += _words(option_name, value)
+    try:
+        return parser.parse_args([*words, *options])
+    except argparse.ArgumentError as error:
+        name = (error.argument_name or "").removeprefix("--")
+        raise ConfigError(f"{option(name)}: {error.message}", "Correct the argument.") from None
 
 
-def _words(option: str, value: Any) -> list[str]:
+def _words(name: str, value: Any) -> list[str]:
+    """Return the words of a command line that give an option a value."""
     if value is None or value is False:
         return []
-    if value is True:
-        return [option]
-    if isinstance(value, Mapping):
-        return [option, *(f"{key}={content}" for key, content in value.items())]
+    if value is True or isinstance(value, Mapping):
+        return option_words(name, value)
     if isinstance(value, list | tuple):
-        return [option, *map(str, value)] if value else []
-    return [f"{option}={value}"]
+        return option_words(name, *value) if value else []
+    return [f"--{name}={value}"]

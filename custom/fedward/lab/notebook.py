@@ -7,7 +7,7 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import changed_experiment, with_defaults_of_images
-from fedward.lab.arguments import naming_arguments, options_of
+from fedward.lab.arguments import options_of, public
 from fedward.lab.results import Run
 from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites
@@ -15,7 +15,7 @@ from fedward.registry import KINDS
 from fedward.sites.data_file import read_data_file
 
 
-@naming_arguments()
+@public()
 def experiment(job: str, *, site_files: Path | str | None = None, **settings: Any) -> Experiment:
     """Return an experiment to run.
 
@@ -52,8 +52,8 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
     return changed_experiment(job, changes)
 
 
-@naming_arguments()
-def run(
+@public(out="folder")
+def run(  # noqa: PLR0913 - named choices of one run
     experiment: Experiment,
     folder: Path | str,
     *,
@@ -62,6 +62,7 @@ def run(
     init: Path | str | None = None,
     resume: bool = False,
     workers: int = 1,
+    allow_missing: bool = False,
     unmeasured: bool = False,
 ) -> Run:
     """Run an experiment on this machine with all its sites, and return the finished run.
@@ -80,6 +81,7 @@ def run(
         workers: processes in which the sites of a round work at the same time, at least 1; the
             result does not depend on it. A script with several workers must call this function
             below ``if __name__ == "__main__":``.
+        allow_missing: go on without sites whose files or images cannot be used.
         unmeasured: train on site files even if fewer than two classes would be measured on test
             images.
 
@@ -106,10 +108,11 @@ def run(
     )
     if resume:
         return Run.load(simulation.resume())
-    return Run.load(simulation.entered(print_folded, unmeasured=unmeasured).run())
+    entered = simulation.entered(print_folded, allow_missing=allow_missing, unmeasured=unmeasured)
+    return Run.load(entered.run())
 
 
-@naming_arguments()
+@public(out="folder")
 def partition(source: Path | str, folder: Path | str, **arguments: Any) -> Mapping[str, Any]:
     """Cut a data set into sites, as ``fedward partition`` does, and print what each gets.
 
@@ -135,7 +138,7 @@ def partition(source: Path | str, folder: Path | str, **arguments: Any) -> Mappi
     return read_data_file(Path(folder)) or {}
 
 
-@naming_arguments()
+@public()
 def doctor(site_file: Path | str, **arguments: Any) -> bool:
     """Check a site's data or a startup kit, as ``fedward doctor`` does, and print what was found.
 
@@ -158,7 +161,7 @@ def doctor(site_file: Path | str, **arguments: Any) -> bool:
     return status == 0
 
 
-@naming_arguments()
+@public()
 def register(name: str, thing: Any, kind: str = "method") -> None:
     """Register a class or function under a name that experiments of this process may use.
 

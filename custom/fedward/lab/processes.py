@@ -22,7 +22,7 @@ from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
-from fedward.errors import RunError
+from fedward.errors import RunError, option
 
 PRELOADED = ("fedward.lab.local", "fedward.training.trainer", "fedward.report.figures", "timm")
 """Modules that the runs of a study use in some of their rounds."""
@@ -116,7 +116,7 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
                 if isinstance(error, BrokenProcessPool):
                     raise RunError(
                         f"{workers} processes",
-                        "Run the command again, with fewer --workers: "
+                        f"Run it again with fewer workers ({option('workers')}): "
                         "finished runs are kept, begun ones go on.",
                         expected="each to live until its runs have ended",
                         found="one was killed, as a machine does that has no memory left",

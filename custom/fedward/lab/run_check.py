@@ -19,7 +19,7 @@ from fedward.config import Experiment
 from fedward.console.live_line import live_line
 from fedward.console.progress import State
 from fedward.console.progress import duration as duration_in_words
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, command, listed, option
 from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.duration import Passes, SiteSize, duration_of, passes_of
@@ -269,9 +269,10 @@ def _refuse_or_say(problems: Mapping[str, str], sites: int, allow_missing: bool,
     )
     unusable = f"{len(problems)} of {sites} that cannot be used"
     if len(problems) == sites or not allow_missing:
+        without = option("allow-missing", True)
         raise DataError(
             "site files",
-            f"Fix them, or go on without these sites (--allow-missing):{paragraphs}",
+            f"Fix them, or go on without these sites ({without}):{paragraphs}",
             expected="images that can be used, at each site",
             found=unusable,
         )
@@ -356,7 +357,9 @@ def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
             "See them with fedward doctor"
         )
     columns = list(dict.fromkeys(name for site in sites for name in site.patient_columns))
-    for note in patients_note(columns, "columns: {group: NAME} in the site files"):
+    for note in patients_note(
+        columns, lambda name: f"columns: {{group: {name}}} in the site files"
+    ):
         yield f"looks wrong: {note}"
 
 
@@ -415,7 +418,7 @@ def _require_measured(
     raise DataError(
         f"This run would say nothing about its model: sites need {SMALLEST_COUNT} test {unit}s of "
         f"a class to measure it, and they measure {found} ({needed} of the classes needed)",
-        f"{_cure(experiment, sources)} Or train without numbers: --unmeasured.",
+        f"{_cure(experiment, sources)} Or train without numbers: {option('unmeasured', True)}.",
     )
 
 
@@ -436,15 +439,19 @@ def _cure(experiment: Experiment, sources: Sequence[DataSource]) -> str:
     if common >= fewest:
         return (
             "Together the sites have enough: cut the data again into another folder, with "
-            "fedward partition ... --evaluate-together."
+            f"{command('partition', option('evaluate-together', True))}."
         )
     needed = sorted([*totals.values(), 0, 0], reverse=True)[fewest - 1]
     share = SMALLEST_COUNT / needed if needed else 1.0
     if share <= 0.5:
+        together = (
+            option("evaluate-together", True),
+            option("val", 0),
+            option("test", _rounded_up(share)),
+        )
         return (
             "Cut the data again into another folder, with more test images that are evaluated "
-            "together: fedward partition ... --evaluate-together --val 0 --test "
-            f"{_rounded_up(share)}."
+            f"together: {command('partition', *together)}."
         )
     return (
         f"Classes need 10 labelled {unit}s each or more, to train and to test: add images, or "
@@ -452,6 +459,6 @@ def _cure(experiment: Experiment, sources: Sequence[DataSource]) -> str:
     )
 
 
-def _rounded_up(share: float) -> str:
+def _rounded_up(share: float) -> float:
     """Return a share in steps of 0.05, with room for groups that do not divide evenly."""
-    return f"{min(0.5, (int(share * 20) + 2) / 20):.2f}"
+    return min(0.5, (int(share * 20) + 2) / 20)

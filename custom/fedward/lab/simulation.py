@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from fedward.config import Experiment
 from fedward.console.listener import Listener
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, option
 from fedward.jobs import simulated_sites
 from fedward.lab.local import Sites, run_local
 from fedward.lab.run_check import Say, enter, print_folded
@@ -114,7 +114,7 @@ def default_sites(experiment: Experiment, site_files: Path | None) -> list[str]:
     if experiment.synthetic is None:
         raise ConfigError(
             "The experiment has no synthetic images, and no site files are named",
-            "Name their folder with --site-files.",
+            f"Name their folder with {option('site-files')}.",
         )
     return simulated_sites(experiment)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, listed, option
 from fedward.lab.lesions import draw
 from fedward.lab.looks import LOOKS, Colour, Style
 from fedward.methods import method_of
@@ -166,7 +166,7 @@ def synthetic_site(
     if not spec.label_kind.exclusive:
         raise DataError(
             f"synthetic site {site}",
-            "Give this data set site files, as with --site-files FOLDER.",
+            f"Give this data set site files, as with {option('site-files', 'FOLDER')}.",
             expected="a job of one label an image",
             found="data.multi_label=true",
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedward.errors import WorkError
+from fedward.errors import WorkError, option
 from fedward.lab.processes import begin_process, fork_server
 from fedward.methods import job_of
 from fedward.protocol.transport import Deliver
@@ -238,7 +238,7 @@ def _died(site: str, request: Message, exit_code: int | None) -> Message:
         end = f"ended with exit code {exit_code}"
     error = WorkError(
         f"site {site}",
-        "If memory ran out, run with fewer --workers.",
+        f"If memory ran out, run with fewer workers ({option('workers')}).",
         expected="its process to finish the work",
         found=end,
     )

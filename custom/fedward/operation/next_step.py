@@ -18,8 +18,8 @@ from fedward.sites.site_file import (
 
 NO_LABELS = (
     "No site shows a label, so no job can train a classifier. Show some (labelled in the site "
-    "files, or --labelled of fedward partition), let people answer for them (annotation in the "
-    "site files), or give the server labelled images of its own (server.yaml)."
+    "files; `fedward partition --labelled 0.2` writes it), let people answer for them (annotation "
+    "in the site files), or give the server labelled images of its own (server.yaml)."
 )
 
 

@@ -39,7 +39,7 @@ def no_head(classes: Sequence[str]) -> str:
     return (
         f"No head for {', '.join(classes)}: no site has five labelled images or more of such a "
         "class, and sums over fewer may not leave a site. The model never predicts it. Label more "
-        "of these images, or train on with fedavg from this run (--init)."
+        "of these images, or train on with fedavg from this run (`fedward run --init`)."
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import ConfigError, DataError, did_you_mean
+from fedward.errors import ConfigError, DataError, did_you_mean, option
 from fedward.sites.data import Rejected
 from fedward.sites.table import Record, read_header, read_table
 
@@ -122,8 +122,8 @@ def columns_by_purpose(
     unknown = [purpose for purpose in named if purpose not in WELL_KNOWN_COLUMNS]
     if unknown:
         raise ConfigError(
-            "--columns",
-            "Write for example --columns label=diagnosis.",
+            option("columns"),
+            f"Write for example {option('columns', {'label': 'diagnosis'})}.",
             expected=f"columns for {', '.join(WELL_KNOWN_COLUMNS)}",
             found=", ".join(unknown),
         )
@@ -131,7 +131,7 @@ def columns_by_purpose(
     missing = [name for name in wanted if name and name not in columns]
     if missing:
         raise ConfigError(
-            "--columns",
+            option("columns"),
             "Name one of them.",
             expected=f"columns of the CSV ({column_names(columns)})",
             found=", ".join(f"{name}{did_you_mean(name, columns)}" for name in missing),
@@ -139,8 +139,8 @@ def columns_by_purpose(
     if not column_of["image"]:
         raise DataError(
             f"{path}",
-            "Name the column of their files, as in --columns image=NAME. The first line of the CSV "
-            "must name its columns.",
+            f"Name the column of their files, as in {option('columns', {'image': 'NAME'})}. The "
+            "first line of the CSV must name its columns.",
             expected="a column of images",
             found=column_names(columns),
         )
@@ -159,8 +159,8 @@ def _well_known(purpose: str, columns: Sequence[str]) -> str:
         present = [name for name in columns if _GAPS.sub("_", name.lower()) == well_known]
         if len(present) > 1:
             raise ConfigError(
-                "--columns",
-                f"Name the right one, as in --columns '{purpose}={present[0]}'.",
+                option("columns"),
+                f"Name the right one, as in {option('columns', {purpose: present[0]})}.",
                 expected=f"one column of the name {well_known}",
                 found=" and ".join(map(repr, present)),
             )

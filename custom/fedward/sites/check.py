@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.errors import DataError
+from fedward.errors import DataError, option
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.npz import check_layout, labels_in
 from fedward.sites.site_csv import listed_images, read_entries
@@ -52,7 +52,9 @@ def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
     path = find_site_file(name, folders)
     if path is None:
         places = ", ".join(map(str, folders))
-        raise DataError(f"{places} has no file {name}.yaml", "Write it, or remove --sites.")
+        raise DataError(
+            f"{places} has no file {name}.yaml", f"Write it, or remove {option('sites')}."
+        )
     file = read_site_file(path)
     check_label_fields(file, spec.classes, spec.label_kind)
     if isinstance(file, ManifestSite):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import DataError, reason_of
+from fedward.errors import DataError, reason_of, setting
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -27,7 +27,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
         raise DataError(
             f"{path}",
             "Let `fedward partition` write it again, or delete it and describe the images with "
-            "--set data.NAME=VALUE.",
+            f"{setting('data.NAME', 'VALUE')}.",
             expected="a JSON object",
             found=f"{content!r:.200}",
         )

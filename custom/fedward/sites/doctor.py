@@ -137,7 +137,9 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         return Report(data, tuple(leaks), tuple(notes))
     notes += table_notes(file, spec.label_kind)
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
-    notes += patients_note(unused_like_patients(file, entries), "columns: {group: NAME}")
+    notes += patients_note(
+        unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
+    )
     files = {entry.sample_id: entry.path for entry in entries}
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom_files: list[Path] = []

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, listed, setting
 from fedward.labels import NO_FINDING, SEPARATOR
 from fedward.sites.data import Rejected
 from fedward.sites.site_file import ManifestSite, NpzSite
@@ -36,22 +36,21 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"site {file.site}, field labels",
-            "Map the labels to these, or train on the site's own "
-            f"({_own_classes_command(file, unknown)}).",
+            f"Map the labels to these, or train on the site's own ({_own_classes(file, unknown)}).",
             expected=f"classes of the job ({listed(classes)})",
             found=listed(unknown),
         )
 
 
-def _own_classes_command(file: ManifestSite | NpzSite, unknown: Collection[str]) -> str:
-    """Return the command that trains on the classes of a site file."""
+def _own_classes(file: ManifestSite | NpzSite, unknown: Collection[str]) -> str:
+    """Return the settings of a run that trains on the classes of a site file."""
     names = dict.fromkeys(file.labels.values())
     classes = [name for name in names if name not in ("", NO_FINDING)]
     written = write_yaml(classes, default_flow_style=True, width=10**6, allow_unicode=True).strip()
-    command = f'fedward run JOB --set "data.classes={written}"'
+    settings = setting("data.classes", classes, written)
     if NO_FINDING in unknown:
-        command += " --set data.multi_label=true"
-    return command
+        settings += f" {setting('data.multi_label', True, 'true')}"
+    return settings
 
 
 def check_label_fields(

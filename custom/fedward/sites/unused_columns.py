@@ -1,7 +1,7 @@
 """Columns of a CSV that nothing uses, although they seem to say whose an image is."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fedward.sites.site_csv import Entry
 from fedward.sites.site_file import ManifestSite
@@ -92,12 +92,12 @@ def unused_like_patients(file: ManifestSite, entries: Sequence[Entry]) -> list[s
     return like_patients({name: [entry.cells[name] for entry in entries] for name in unused})
 
 
-def patients_note(names: Sequence[str], how_to_use: str) -> list[str]:
+def patients_note(names: Sequence[str], how_to_use: Callable[[str], str]) -> list[str]:
     """Return a note on columns that may be patients; empty without any.
 
     Args:
         names: of the columns.
-        how_to_use: how a column NAME of patients is named, such as ``--columns group=NAME``.
+        how_to_use: returns how a column is named as that of patients.
     """
     if not names:
         return []
@@ -106,5 +106,5 @@ def patients_note(names: Sequence[str], how_to_use: str) -> list[str]:
     return [
         f"Nothing uses the {which} {', '.join(names)}, which perhaps {verb} whose an image is. "
         "Images of one patient would then be in training and in test, and the numbers too good. "
-        f"If so, use it: {how_to_use.replace('NAME', names[0])}."
+        f"If so, use it: {how_to_use(names[0])}."
     ]

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, option
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
 from fedward.model_state import State
 from fedward.protocol.versions import versions
@@ -361,7 +361,8 @@ def refuse_results(path: Path) -> None:
         if not entry.name.endswith(".partial") and not _holds_caches_alone(entry):
             raise RunError(
                 f"run folder {path}",
-                "Name another folder with --out. --resume continues a run that has not finished.",
+                f"Name another folder with {option('out')}. {option('resume', True)} continues a "
+                "run that has not finished.",
                 expected="a new or empty folder",
                 found="files in it",
             )

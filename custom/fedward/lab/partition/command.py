@@ -5,7 +5,7 @@ import math
 import shlex
 from typing import TYPE_CHECKING
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, option
 from fedward.lab.partition.arguments import FEDPERL_SHARE, add_arguments
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
 
     if options.axis and not options.slices:
         raise ConfigError(
-            "--axis",
-            "Say how many slices of a volume become images, as in --slices 16.",
-            expected="--slices besides",
+            option("axis"),
+            f"Say how many slices of a volume become images, as in {option('slices', 16)}.",
+            expected=f"{option('slices')} besides",
             found="none",
         )
     window = None
@@ -71,7 +71,7 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
         centre, width = options.window
         if not (math.isfinite(centre + width) and width > 0):
             raise ConfigError(
-                "--window",
+                option("window"),
                 "Write for example 40 400.",
                 expected="a width above 0",
                 found=f"{centre} {width}",
@@ -117,13 +117,13 @@ def _fedperl(options: argparse.Namespace) -> int:
         "test",
         "evaluate_together",
     )
-    given = [f"--{name.replace('_', '-')}" for name in needs_sites if getattr(options, name)]
+    given = [option(name.replace("_", "-")) for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"
     if given or (options.source.exists() and not manifest.exists()):
         raise ConfigError(
             "fedward partition",
-            "Say into how many sites, as in --sites 4.",
-            expected="--sites or --by",
+            f"Say into how many sites, as in {option('sites', 4)}.",
+            expected=f"{option('sites')} or {option('by')}",
             found=" and ".join(given) or f"{options.source}",
         )
     layout = fedperl_layout(read_skin(manifest), options.seed)

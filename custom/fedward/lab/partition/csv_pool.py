@@ -1,11 +1,10 @@
 """A pool that is a CSV and the images it lists, whatever it calls its columns."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from fedward.errors import DataError
+from fedward.errors import DataError, option
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.label_columns import (
@@ -150,7 +149,7 @@ def read_csv(
     total = len(records) + len(malformed)
     _refuse_contradictions(path, rows)
     used_columns = _arguments(column_of, findings)
-    notes = [f"Columns: {used_columns}.", rows.note(total)]
+    notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total)]
     problems = [f"line {line}: {reason}" for line, reason in rows.problems.items()]
     notes += refuse_many(f"{path}", problems, total, _remedy(finder, folder, used_columns))
     if len(problems) > 1:
@@ -199,8 +198,8 @@ def _require_one_meaning(
                 continue
             raise DataError(
                 f"{path}",
-                f"Name the right one: --columns {shlex.quote(f'{purpose}={column}')}, or --columns "
-                f"{shlex.quote(f'{purpose}={other}')}.",
+                f"Name the right one: {option('columns', {purpose: column})}, or "
+                f"{option('columns', {purpose: other})}.",
                 expected=f"one column of {purpose}s",
                 found=f"{column} and {other}, which do not agree",
             )
@@ -234,28 +233,26 @@ def _refuse_contradictions(path: Path, rows: _Rows) -> None:
         )
 
 
-def _remedy(finder: ImageFinder, folder: Path, used_columns: str) -> str:
+def _remedy(finder: ImageFinder, folder: Path, used_columns: Sequence[str]) -> str:
     """Return what to do where too many rows cannot be used."""
     prefix = finder.likely_prefix()
     start = ""
     if prefix:
-        start = (
-            f"If {prefix} stands for {folder}, say so: --prefix {shlex.quote(prefix)}. Otherwise "
-        )
+        start = f"If {prefix} stands for {folder}, say so: {option('prefix', prefix)}. Otherwise "
     remedy = (
-        "fix the rows, name the images' folder with --images, or other columns than these: "
-        f"--columns {used_columns}."
+        f"fix the rows, name the images' folder with {option('images')}, or other columns than "
+        f"these: {option('columns', *used_columns)}."
     )
     return f"{start}{remedy}" if start else f"{remedy[0].upper()}{remedy[1:]}"
 
 
-def _arguments(column_of: Mapping[str, str], findings: Sequence[str]) -> str:
-    """Return the columns as the arguments of ``--columns`` that name them."""
+def _arguments(column_of: Mapping[str, str], findings: Sequence[str]) -> list[str]:
+    """Return the words of the option ``columns`` that name the columns."""
     arguments = []
     for purpose, column in column_of.items():
         names = findings if purpose == "label" and findings else [column]
         arguments += [f"{purpose}={name}" for name in names if name]
-    return " ".join(arguments)
+    return arguments
 
 
 def _listed_image(
@@ -268,7 +265,7 @@ def _listed_image(
     if column_of["split"] and not split:
         raise BadRow(
             f"expected train, val or test, found {cell['split']!r} "
-            "(--columns split= makes new splits)"
+            f"({option('columns', {'split': ''})} makes new splits)"
         )
     if record.line in labels.problems:
         raise BadRow(labels.problems[record.line])

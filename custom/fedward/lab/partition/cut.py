@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedward.errors import ConfigError, did_you_mean_file
+from fedward.errors import ConfigError, did_you_mean_file, option
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import SetApart, divide, divide_by
@@ -87,7 +87,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
     if not 0 <= sites_with_labels <= len(cut):
         raise ConfigError(
-            "--labelled-sites",
+            option("labelled-sites"),
             "Name one of them.",
             expected=f"a number from 0 to {len(cut)}",
             found=f"{sites_with_labels}",
@@ -136,7 +136,7 @@ def _read(source: Path, wanted: Wanted) -> Pool:
     if source.is_dir():
         return read_folder(source, wanted.classes, wanted.rendering, wanted.choices)
     if wanted.rendering != PLAIN:
-        given = [f"--{name}" for name in wanted.rendering.plain()]
+        given = [option(name) for name in wanted.rendering.plain()]
         raise ConfigError(
             ", ".join(given),
             f"Remove {' and '.join(given)}.",
@@ -165,21 +165,22 @@ def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
     """Raise ConfigError if options of a CSV are given with another data set."""
     if wanted.columns or wanted.images:
         raise ConfigError(
-            "--columns, --images",
-            "Remove --columns and --images, or name the CSV.",
+            f"{option('columns')}, {option('images')}",
+            f"Remove {option('columns')} and {option('images')}, or name the CSV.",
             expected="a CSV",
             found=f"{source}",
         )
     given = wanted.choices.options()
     if source.is_dir():
         # The folders of classes have names, which may have to be decided as well.
-        given = [option for option in given if option != "--labels"]
+        given = [name for name in given if name != "labels"]
     if wanted.prefix:
-        given.append("--prefix")
+        given.append("prefix")
     if given:
+        options = [option(name) for name in given]
         raise ConfigError(
-            ", ".join(given),
-            f"Remove {' and '.join(given)}, or name the CSV.",
+            ", ".join(options),
+            f"Remove {' and '.join(options)}, or name the CSV.",
             expected="a CSV",
             found=f"{source}",
         )
@@ -199,10 +200,10 @@ def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
     """
     if EVALUATION in cut or wanted.pooled:
         raise ConfigError(
-            "--evaluate-together",
+            option("evaluate-together"),
             "Remove the option, or rename the value.",
             expected=f"several sites, none called {EVALUATION}",
-            found=EVALUATION if EVALUATION in cut else "--pooled",
+            found=EVALUATION if EVALUATION in cut else option("pooled", True),
         )
     none = np.zeros(0, np.int64)
     sites: dict[str, Mapping[str, Rows]] = {}
@@ -265,12 +266,12 @@ def command_of(source: Path, out: Path, wanted: Wanted) -> str:
     """Return the command line that cuts a data set in this way."""
     words: list[object] = ["fedward", "partition", source]
     default = Wanted()
-    for field_name, option in _OPTIONS.items():
+    for field_name, option_name in _OPTIONS.items():
         value = getattr(wanted, field_name)
         is_list = isinstance(value, list | tuple)
         if value == getattr(default, field_name) or (is_list and not value):
             continue
-        words.append(option)
+        words.append(f"--{option_name}")
         if is_list:
             words += value
         elif value is not True:
@@ -301,21 +302,21 @@ def _rendering_words(rendering: Rendering) -> list[object]:
 
 
 _OPTIONS = {
-    "sites": "--sites",
-    "by": "--by",
-    "gamma": "--dirichlet",
-    "labelled": "--labelled",
-    "labelled_sites": "--labelled-sites",
-    "oracle": "--oracle",
-    "images": "--images",
-    "prefix": "--prefix",
-    "val": "--val",
-    "test": "--test",
-    "evaluate_together": "--evaluate-together",
-    "pooled": "--pooled",
-    "resplit": "--resplit",
-    "seed": "--seed",
-    "classes": "--classes",
+    "sites": "sites",
+    "by": "by",
+    "gamma": "dirichlet",
+    "labelled": "labelled",
+    "labelled_sites": "labelled-sites",
+    "oracle": "oracle",
+    "images": "images",
+    "prefix": "prefix",
+    "val": "val",
+    "test": "test",
+    "evaluate_together": "evaluate-together",
+    "pooled": "pooled",
+    "resplit": "resplit",
+    "seed": "seed",
+    "classes": "classes",
 }
 """Field of :class:`Wanted` -> its option."""
 
@@ -326,9 +327,9 @@ def _divided(pool: Pool, wanted: Wanted) -> Cut:
         return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
     if wanted.sites is not None or wanted.gamma is not None:
         raise ConfigError(
-            "--by",
-            "Remove --by, or the others.",
-            expected="no --sites or --dirichlet",
+            option("by"),
+            f"Remove {option('by')}, or the others.",
+            expected=f"no {option('sites')} or {option('dirichlet')}",
             found="both",
         )
     return divide_by(pool, wanted.by, wanted.seed, apart)

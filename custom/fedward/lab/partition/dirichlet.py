@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, option
 from fedward.labels import Labels
 
 _MOST_DRAWS = 1000
@@ -48,7 +48,7 @@ def dirichlet(
     """
     if sites < 1 or gamma <= 0:
         raise ConfigError(
-            f"--dirichlet {gamma:g} among {sites} sites is not possible",
+            f"{option('dirichlet', gamma)} among {sites} sites is not possible",
             "Name a number above 0, and at least one site.",
         )
     for _ in range(_MOST_DRAWS):

@@ -16,7 +16,7 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, did_you_mean
+from fedward.errors import ConfigError, did_you_mean, option
 from fedward.lab.partition.dirichlet import dirichlet
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels
@@ -67,7 +67,7 @@ def divide(
     """
     if sites < 1:
         raise ConfigError(
-            "--sites", "Name a number above 0.", expected="at least 1", found=f"{sites}"
+            option("sites"), "Name a number above 0.", expected="at least 1", found=f"{sites}"
         )
     splits = whole_splits(pool, pool.kinds, seed, apart)
     rows = {split: np.flatnonzero(splits == split) for split in SPLITS}
@@ -80,7 +80,7 @@ def divide(
         f"site-{index + 1}": {split: parts[split][index] for split in SPLITS}
         for index in range(sites)
     }
-    _check_size(pool, cut, "Ask for fewer sites, or a larger --dirichlet.")
+    _check_size(pool, cut, _fewer_sites(gamma))
     return cut
 
 
@@ -97,8 +97,8 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
     """
     if column not in pool.columns:
         raise ConfigError(
-            "--by",
-            "Name one of them, or give --sites.",
+            option("by"),
+            f"Name one of them, or give {option('sites')}.",
             expected=f"a column of the data ({', '.join(pool.columns) or 'there are none'})",
             found=f"{column}{did_you_mean(column, pool.columns)}",
         )
@@ -122,6 +122,13 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         "column.",
     )
     return cut
+
+
+def _fewer_sites(gamma: float | None) -> str:
+    """Return what to do where a site has too few images."""
+    if gamma is None:
+        return "Ask for fewer sites."
+    return f"Ask for fewer sites, or a larger {option('dirichlet')}."
 
 
 def _owners(
@@ -166,14 +173,15 @@ def whole_splits(
         is_there = (splits == split).any()
         if is_there and named_share is not None:
             raise ConfigError(
-                f"--{split}: the data set has {split} images of its own",
-                "Remove the option, or let new splits be made (--resplit).",
+                f"{option(split)}: the data set has {split} images of its own",
+                f"Remove it, or let new splits be made ({option('resplit', True)}).",
             )
         if not is_there:
             shares[split] = default_shares[split] if named_share is None else named_share
     if sum(shares.values()) >= 1:
         raise ConfigError(
-            "--val and --test leave nothing to train on", "Name shares that sum to less than 1."
+            f"{option('val')} and {option('test')} leave nothing to train on",
+            "Name shares that sum to less than 1.",
         )
     if shares:
         labelled_groups = set()
@@ -258,7 +266,7 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
     alike = undecided(dict.fromkeys(values, 1), {}).alike
     if alike:
         raise ConfigError(
-            "--by",
+            option("by"),
             "Write them alike in the column.",
             expected="values that are each written in one way",
             found="; ".join(" beside ".join(texts) for texts in alike),
@@ -273,7 +281,7 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
     if len(name_of) < 2 or len(names) < len(name_of) or reserved & names:
         values_text = ", ".join(map(repr, name_of)) or "none"
         raise ConfigError(
-            "--by",
+            option("by"),
             "Rename the values, or name another column.",
             expected="two or more values, each of which can name a site",
             found=f"{values_text:.300}",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedward.errors import DataError
+from fedward.errors import DataError, option
 from fedward.lab.partition.write import POOLED, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.site_file import SERVER
@@ -44,7 +44,8 @@ def read_skin(manifest: Path) -> list[Sample]:
     except DataError as error:
         raise DataError(
             error.problem.removeprefix("site (all), "),
-            "Name the folder of a pooled skin data set, or cut any other one with --sites or --by.",
+            "Name the folder of a pooled skin data set, or cut any other one with "
+            f"{option('sites')} or {option('by')}.",
             expected=error.expected,
             found=error.found,
         ) from None

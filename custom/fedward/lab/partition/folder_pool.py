@@ -1,13 +1,12 @@
 """A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, listed, option
 from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, require_decided
 from fedward.lab.partition.pool import Pool, is_label
@@ -118,7 +117,7 @@ def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder])
     lower = sorted(names_below[0], key=natural)
     raise DataError(
         f"{folder}",
-        f"If the classes are {listed(upper)}, write --classes {shlex.join(upper)}. If they are "
+        f"If the classes are {listed(upper)}, write {option('classes', *upper)}. If they are "
         f"{listed(lower)}, list the images in a CSV, or cut the folder of each into sites.",
         expected="a folder for each class",
         found=f"the same folders ({listed(lower)}) in each of {listed(upper)}",
@@ -186,7 +185,7 @@ def _folder_notes(
         )
     series = sum(_series_in(class_folder.path) for class_folder in class_folders)
     if series:
-        meaning = "has as many images: if they are CT or MR series, give --slices"
+        meaning = f"has as many images: if they are CT or MR series, give {option('slices')}"
         if rendering.slices:
             meaning = "is one volume"
         notes.append(f"Each of {series} folders with several DICOM files {meaning}.")

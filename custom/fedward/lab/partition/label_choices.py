@@ -1,11 +1,10 @@
 """What a person decides of the labels of a data set, and the refusal where somebody must."""
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from fedward.errors import ConfigError, DataError, did_you_mean
+from fedward.errors import ConfigError, DataError, did_you_mean, option, option_words
 from fedward.sites.label_texts import is_measure, undecided
 from fedward.sites.written import CellRules, CountsAs
 
@@ -32,25 +31,25 @@ class LabelChoices(NamedTuple):
         return [name for name in (self.meanings.get(word, word) for word in words) if name]
 
     def options(self) -> list[str]:
-        """Return the options of the command by which they were given."""
-        given = {
-            "--labels": self.meanings,
-            "--uncertain": self.uncertain,
-            "--blank": self.blank,
-            "--label-kind": self.kind,
-        }
-        return [option for option, value in given.items() if value]
+        """Return the names of the options by which they were given."""
+        return list(self._given())
 
     def arguments(self) -> list[str]:
         """Return the arguments of the command by which they are given."""
-        words = _label_arguments(self.meanings)
-        if self.kind:
-            words += ["--label-kind", self.kind]
-        if self.uncertain:
-            words += ["--uncertain", self.uncertain]
-        if self.blank:
-            words += ["--blank", self.blank]
+        words: list[str] = []
+        for name, value in self._given().items():
+            words += option_words(name, value)
         return words
+
+    def _given(self) -> dict[str, str | Mapping[str, str]]:
+        """Return option -> its value, of those that were given."""
+        values: dict[str, str | Mapping[str, str] | None] = {
+            "labels": self.meanings,
+            "label-kind": self.kind,
+            "uncertain": self.uncertain,
+            "blank": self.blank,
+        }
+        return {name: value for name, value in values.items() if value}
 
 
 NO_CHOICES = LabelChoices()
@@ -66,8 +65,8 @@ def _require_shared(where: str, counts: Mapping[str, int], names: Collection[str
         return
     raise DataError(
         f"{where}, labels",
-        "Name another column, as in --columns label=NAME. To use some of these, name them with "
-        "--classes.",
+        f"Name another column, as in {option('columns', {'label': 'NAME'})}. To use some of these, "
+        f"name them with {option('classes')}.",
         expected="labels that images share",
         found=f"{len(texts)} different ones for {images} images, as {texts[0]!r:.50}",
     )
@@ -92,7 +91,7 @@ def require_decided(
     strangers = [text for text in choices.meanings if text not in counts]
     if strangers:
         raise ConfigError(
-            "--labels",
+            option("labels"),
             "Write LABEL=CLASS for labels as the data has them.",
             expected=f"labels of the data ({', '.join(sorted(counts)):.300})",
             found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
@@ -103,11 +102,10 @@ def require_decided(
         kinds = "numbers that are not whole"
         if any(map(is_measure, open_texts.fractions)):
             kinds = "percentages, dates or numbers that are not whole"
-        fractions = " ".join(map(shlex.quote, open_texts.fractions))
         raise DataError(
             f"{where}, labels",
-            "Name another column, as in --columns label=NAME. To keep them as classes, name all "
-            f"classes, as in --classes {fractions:.200}",
+            f"Name another column, as in {option('columns', {'label': 'NAME'})}. To keep them as "
+            f"classes, name all classes, as in {option('classes', *open_texts.fractions):.200}",
             expected="labels that are classes",
             found=f"{kinds}: {', '.join(open_texts.fractions[:5])}",
         )
@@ -115,7 +113,7 @@ def require_decided(
         raise DataError(
             f"{where}, labels",
             "If an image may show several findings, write | between them. To keep such a label as "
-            f"a class: {label_options({text: text for text in open_texts.lists})}.",
+            f"a class: {option('labels', {text: text for text in open_texts.lists})}.",
             expected="one class in each label",
             found=f"several in {'; '.join(_counted(text, counts) for text in open_texts.lists)}",
         )
@@ -127,9 +125,9 @@ def require_decided(
     themselves = {text: text for texts in (open_texts.unknown, *open_texts.alike) for text in texts}
     raise DataError(
         f"{where}, labels",
-        f"Decide what they mean, as in {label_options(open_texts.meanings())} (nothing after = is "
-        "no label). To keep them as classes of their own: "
-        f"{label_options(themselves)}.",
+        f"Decide what they mean, as in {option('labels', open_texts.meanings())} (nothing after "
+        "= is no label). To keep them as classes of their own: "
+        f"{option('labels', themselves)}.",
         expected="labels that are classes, each written in one way",
         found="; ".join(shown),
     )
@@ -139,22 +137,3 @@ def _counted(text: str, counts: Mapping[str, int]) -> str:
     """Return a label with its number of images; letters that do not show are escaped."""
     written = text if text.isprintable() else ascii(text)
     return f"{written} ({counts[text]})"
-
-
-def label_options(meanings: Mapping[str, str]) -> str:
-    """Return the arguments of a command line that say what labels mean."""
-    return shlex.join(_label_arguments(meanings))
-
-
-def _label_arguments(meanings: Mapping[str, str]) -> list[str]:
-    plain = []
-    dashed = []
-    for text, name in meanings.items():
-        # What begins with a dash would be taken for an option.
-        if text.startswith("-"):
-            dashed.append(f"--labels={text}={name}")
-        else:
-            plain.append(f"{text}={name}")
-    if plain:
-        plain.insert(0, "--labels")
-    return [*plain, *dashed]

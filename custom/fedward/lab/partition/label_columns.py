@@ -1,12 +1,11 @@
 """Which columns of a CSV hold labels, and the label of each row: a class, or findings."""
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError
+from fedward.errors import DataError, option
 from fedward.lab.partition.label_choices import LabelChoices, require_decided
 from fedward.lab.partition.pool import is_label
 from fedward.label_kinds import ONE_LABEL, SEVERAL_LABELS, LabelKind, kind_of_field
@@ -20,21 +19,11 @@ from fedward.sites.written import Answer, answer_in, check_columns, words
 _MOSTLY = 0.75
 """Share of rows with exactly one 1, from which columns may be meant as exclusive classes."""
 
-_MUST_BE_DECIDED: tuple[tuple[Answer, str, str], ...] = (
-    (
-        "uncertain",
-        "-1",
-        "Say what it counts as: --uncertain positive, --uncertain negative, or --uncertain "
-        "unlabelled, which takes the label from such images.",
-    ),
-    (
-        "blank",
-        "empty cells beside others",
-        "Say what they count as: --blank negative if they mean that the finding is not there, or "
-        "--blank unlabelled, which takes the label from such images.",
-    ),
+_MUST_BE_DECIDED: tuple[tuple[Answer, str], ...] = (
+    ("uncertain", "-1"),
+    ("blank", "empty cells beside others"),
 )
-"""What cells of findings say that are neither 0 nor 1, their name, and how they are decided."""
+"""What cells of findings say that are neither 0 nor 1, and how an error calls them."""
 
 
 class RowLabels(NamedTuple):
@@ -74,12 +63,12 @@ def label_columns(
         rows = [_answers(record, filled) for record in records]
         if all(_is_one(row) for row in rows if not _is_empty(row)):
             return tuple(filled)
-    remedy = "Name it, as in --columns label=NAME."
+    remedy = f"Name it, as in {option('columns', {'label': 'NAME'})}."
     if len(of_answers) > 1:
-        arguments = " ".join(shlex.quote(f"label={name}") for name in of_answers)
+        words = [f"label={name}" for name in of_answers]
         remedy = (
-            "Name it, as in --columns label=NAME. If each class or finding has a column of 0 and "
-            f"1, name these: --columns {arguments}"
+            f"{remedy} If each class or finding has a column of 0 and 1, name these: "
+            f"{option('columns', *words)}"
         )
     raise DataError(f"{path}", remedy, expected="a column of labels", found=column_names(header))
 
@@ -160,7 +149,8 @@ def _kind_note(rows: Mapping[int, Sequence[Answer]], columns: int, label_kind: L
     several = sum(number > 1 for number in ones)
     return (
         f"{columns} columns are findings, of which rows have none ({ones.count(0)}), one "
-        f"({ones.count(1)}) or several ({several}). For exclusive classes: --label-kind one."
+        f"({ones.count(1)}) or several ({several}). For exclusive classes: "
+        f"{option('label-kind', 'one')}."
     )
 
 
@@ -214,8 +204,8 @@ def _kind(path: Path, rows: Mapping[int, Sequence[Answer]], choices: LabelChoice
     lines = ", ".join(str(line) for line in others[:5])
     raise DataError(
         f"{path}, columns of labels",
-        "If an image has one of the classes, write --label-kind one, and these rows are left out. "
-        "If it may show several or none, write --label-kind several.",
+        f"If an image has one of the classes, write {option('label-kind', 'one')}, and these rows "
+        f"are left out. If it may show several or none, write {option('label-kind', 'several')}.",
         expected="one 1 in every row, or many rows with several or none",
         found=f"one in {len(answered) - len(others)} rows, and several or none in {len(others)} "
         f"(lines {lines})",
@@ -230,7 +220,7 @@ def _require_readings(
     choices: LabelChoices,
 ) -> None:
     """Raise DataError if nobody has decided what cells mean that are neither 0 nor 1."""
-    for answer, found, remedy in _MUST_BE_DECIDED:
+    for answer, found in _MUST_BE_DECIDED:
         if choices.cell_rules.reading(answer) or (label_kind.exclusive and answer == "blank"):
             continue
         counts = Counter[str]()
@@ -243,7 +233,22 @@ def _require_readings(
             by_column = ", ".join(f"{name} {count}" for name, count in counts.most_common(5))
             raise DataError(
                 f"{path}, columns of labels",
-                remedy,
+                _reading_remedy(answer),
                 expected="0 or 1 for each finding",
                 found=f"{found} ({by_column})",
             )
+
+
+def _reading_remedy(answer: Answer) -> str:
+    """Return how a person decides what cells mean that are neither 0 nor 1."""
+    if answer == "blank":
+        return (
+            f"Say what they count as: {option('blank', 'negative')} if they mean that the finding "
+            f"is not there, or {option('blank', 'unlabelled')}, which takes the label from such "
+            "images."
+        )
+    return (
+        f"Say what it counts as: {option('uncertain', 'positive')}, "
+        f"{option('uncertain', 'negative')}, or {option('uncertain', 'unlabelled')}, which takes "
+        "the label from such images."
+    )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError, listed, reason_of
+from fedward.errors import ConfigError, DataError, listed, option, reason_of
 from fedward.lab.partition.pool import (
     Classes,
     Listing,
@@ -24,7 +24,6 @@ from fedward.labels import Labels
 from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.npz import read_arrays
 
-_UNNAMED = "The labels are numbers. --classes names them, in this order."
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
@@ -84,7 +83,10 @@ def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> P
     }
     notes = chosen.notes
     if not classes and "label_names" not in other_arrays:
-        notes = (*notes, _UNNAMED)
+        notes = (
+            *notes,
+            f"The labels are numbers. {option('classes')} names them, in this order.",
+        )
     return Pool(
         name=path.stem,
         classes=chosen.classes,
@@ -173,7 +175,7 @@ def _label_names(
         names = list(classes or map(str, numbers))
         if len(names) != len(numbers):
             raise ConfigError(
-                "--classes",
+                option("classes"),
                 "Name them in this order.",
                 expected=f"a name for each of the labels {', '.join(map(str, numbers))}",
                 found=listed(names),

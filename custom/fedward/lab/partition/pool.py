@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError, did_you_mean, listed
+from fedward.errors import ConfigError, DataError, did_you_mean, listed, option
 from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.labels import NO_FINDING, SEPARATOR, Labels, strata
 from fedward.sites.rendering import PLAIN, Rendering
@@ -123,14 +123,14 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     unknown = [name for name in classes if known and name not in known]
     if unknown:
         raise ConfigError(
-            "--classes",
+            option("classes"),
             "Name some of them.",
             expected=f"classes of the data ({listed(known):.300})",
             found=listed(unknown) + did_you_mean(unknown[0], known),
         )
     if len(set(order)) < max(2, len(order)):
         raise ConfigError(
-            "--classes",
+            option("classes"),
             "Name the classes to use.",
             expected="two or more classes, each named once",
             found=listed(order) or "no label",

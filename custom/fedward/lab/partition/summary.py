@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import listed
+from fedward.errors import listed, option, setting
 from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.partition.pool import Cut, Pool, Rows
@@ -152,15 +152,17 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
             "No column says which images are of one patient or lesion: each is taken to stand "
             "alone."
         )
-        notes += patients_note(like_patients(pool.columns), "--columns group=NAME")
+        notes += patients_note(
+            like_patients(pool.columns), lambda name: option("columns", {"group": name})
+        )
     if not pool.label_kind.exclusive:
         notes.append("An image may show several of the classes, or none.")
     notes.append(f"Classes: {listed(pool.classes)}.")
     colour = "grey" if spec["channels"] == 1 else "RGB"
     notes.append(
         f"{out / DATA_FILE} proposes {spec['image_size']} pixels, {colour}, views {spec['views']} "
-        "to the jobs that ship. Edit it where that is wrong, or use --set, as in "
-        "--set data.views=rotation_invariant."
+        "to the jobs that ship. Edit it where that is wrong, or change a run, as with "
+        f"{setting('data.views', 'rotation_invariant')}."
     )
     return notes
 
