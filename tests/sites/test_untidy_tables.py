@@ -227,7 +227,7 @@ def test_every_label_may_be_kept_as_a_class_of_its_own(images, tmp_path):
         read_csv(table, images, choices=LabelChoices({}))
     kept = LabelChoices({name: name for name in ("mel", "MEL", "nan")})
     assert set(read_csv(table, images, choices=kept).classes) == {"mel", "MEL", "nan"}
-    with pytest.raises(ConfigError, match=r"found mels \(did you mean mel\?\)"):
+    with pytest.raises(DataError, match=r"found mels \(did you mean mel\?\)"):
         read_csv(table, images, choices=LabelChoices({"mels": "mel"}))
 
 

@@ -36,6 +36,7 @@ from fedward.sites.data import Images, SiteData
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.job_checks import by_reason
 from fedward.sites.leaks import Place, dicom_images, leak_notes, pictures, sets_of
+from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.unused_columns import patients_note, unused_like_patients
@@ -81,6 +82,8 @@ class OpenedSite:
     """Whether somebody answers a job that asks for labels."""
     patient_columns: tuple[str, ...]
     """Columns of its CSV that nothing uses although they look like patients."""
+    path_notes: tuple[str, ...]
+    """What its images' paths say of patients that nothing uses."""
 
     @property
     def training(self) -> int:
@@ -209,12 +212,16 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
     file = read_site_file(source.file)
     paths: dict[str, Path] = {}
     columns: list[str] = []
+    path_notes: list[str] = []
     if isinstance(file, ManifestSite):
         entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
         for entry in entries:
             if is_dicom(entry.path) or series_files(entry.path):
                 paths[entry.sample_id] = entry.path
         columns = unused_like_patients(file, entries)
+        path_notes = patients_in_paths_note(
+            [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
+        )
     splits = {"val": data.val, "test": data.test}
     measured = {split: _measured(experiment, images) for split, images in splits.items()}
     return OpenedSite(
@@ -230,6 +237,7 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
         dicom=list(dicom_images(data, paths)),
         answers=data.annotation != "none",
         patient_columns=tuple(columns),
+        path_notes=tuple(path_notes),
     )
 
 
@@ -356,6 +364,9 @@ def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
             f"looks wrong: {total} of {images} images are nearly black or of one grey ({where}). "
             "See them with fedward doctor"
         )
+    for site in sites:
+        for note in site.path_notes:
+            yield f"looks wrong at {site.name}: {note}"
     columns = list(dict.fromkeys(name for site in sites for name in site.patient_columns))
     for note in patients_note(
         columns, lambda name: f"columns: {{group: {name}}} in the site files"

@@ -30,6 +30,7 @@ from fedward.sites.leaks import (
     repeated,
     sets_of,
 )
+from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.unused_columns import patients_note, unused_like_patients
@@ -139,6 +140,9 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
     notes += patients_note(
         unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
+    )
+    notes += patients_in_paths_note(
+        [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
     )
     files = {entry.sample_id: entry.path for entry in entries}
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}

@@ -10,6 +10,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""Name of a split in a data set, in lower case -> name of the split here."""
 Whole: TypeAlias = npt.NDArray[np.int64]
 """N whole numbers: labels, :func:`fedward.labels.strata` of several labels, or parts."""
 

@@ -180,6 +180,12 @@ def _add_label_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns of findings: what an empty cell beside others counts as (default: it is "
         "refused, unless --uncertain is given)",
     )
+    add(
+        "--no-finding",
+        choices=("ignored", "unlabelled"),
+        help="findings: rows with No Finding beside a finding, as a support device, either show "
+        "the finding (ignored) or have no label (default: they are refused)",
+    )
 
 
 def _meaning(argument: str) -> tuple[str, str]:

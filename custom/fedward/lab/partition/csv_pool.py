@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fedward.errors import DataError, option
-from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
+from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.label_columns import (
     RowLabels,
@@ -20,6 +21,7 @@ from fedward.sites.files import LeftOut
 from fedward.sites.image_paths import ImageFinder, NoImage, spelt_parts
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.split import SPLIT_NAMES
 from fedward.sites.table import Record
 from fedward.sites.table_notes import group_note
 
@@ -49,6 +51,23 @@ class _Rows:
     contradictions: list[str] = field(default_factory=list)
     """Rows that give an image another label than an earlier row."""
 
+    def read(
+        self,
+        record: Record,
+        column_of: Mapping[str, str],
+        labels: RowLabels,
+        finder: ImageFinder,
+    ) -> None:
+        """Use a row, or note why it cannot be used."""
+        try:
+            image = _listed_image(record, column_of, labels, finder)
+            # The list of an archive's export names its reports, too, which are no damaged images.
+            if not self.left_out.add_object(finder.folder / image.image):
+                self.add(record, image)
+        except BadRow as problem:
+            self.without_image += isinstance(problem, NoImage)
+            self.problems[record.line] = str(problem)
+
     def add(self, record: Record, image: ListedImage) -> None:
         """Use a row, unless its image or id is that of an earlier one.
 
@@ -75,6 +94,14 @@ class _Rows:
         else:
             self.repeats += 1
 
+    def lines_note(self) -> list[str]:
+        """Return a note of the lines that are left out; empty for fewer than two."""
+        if len(self.problems) < 2:
+            return []
+        lines = ", ".join(map(str, sorted(self.problems)[:_LINES_NAMED]))
+        more = ", ..." if len(self.problems) > _LINES_NAMED else ""
+        return [f"Lines that are left out: {lines}{more}."]
+
     def note(self, total: int) -> str:
         """Return how many rows there are, and what became of them."""
         parts = {
@@ -88,7 +115,7 @@ class _Rows:
         return f"Rows: {total}; {', '.join(counts)}."
 
 
-def read_csv(
+def read_csv(  # noqa: PLR0913 - each is an option of the command
     path: Path,
     folder: Path,
     classes: Sequence[str] = (),
@@ -97,6 +124,8 @@ def read_csv(
     findings: Sequence[str] = (),
     choices: LabelChoices = NO_CHOICES,
     prefix: str = "",
+    *,
+    faults: Faults | None = None,
 ) -> Pool:
     """Read a CSV as a pool.
 
@@ -118,44 +147,48 @@ def read_csv(
             one column.
         choices: what labels mean that could mean several things.
         prefix: start of the CSV's paths that stands for the folder; empty: none does.
+        faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
+            it is raised.
 
     Raises:
         ConfigError: an unknown purpose of a column, or a named column that the CSV does not have.
         DataError: the CSV cannot be read; it has no column of images or of labels; a label must be
             decided; an image has several labels; more than 5 % of the rows cannot be used; or see
-            :func:`fedward.lab.partition.image_pool.image_pool`.
+            :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
     """
+    noted = faults or Faults()
     named = columns or {}
     records, malformed, header = read_image_list(path)
     column_of = columns_by_purpose(path, header, named, findings)
-    _require_one_meaning(path, records, column_of, named, header)
+    for purpose in ("label", "image"):
+        with noted.noted():
+            _require_one_meaning(path, records, column_of, named, header, purpose)
     if not (column_of["label"] or findings or classes or "label" in named):
-        findings = label_columns(path, header, records, set(column_of.values()))
+        with noted.noted():
+            findings = label_columns(path, header, records, set(column_of.values()))
     if findings:
-        labels = labels_in_columns(path, records, findings, choices)
+        labels = labels_in_columns(path, records, findings, choices, noted)
     else:
-        labels = labels_in_column(path, records, column_of["label"], choices, classes)
+        labels = labels_in_column(path, records, column_of["label"], choices, classes, noted)
     finder = ImageFinder(folder, [prefix] if prefix else [])
     rows = _Rows(problems={row.row: row.reason for row in malformed})
     for record in records:
-        try:
-            image = _listed_image(record, column_of, labels, finder)
-            # The list of an archive's export names its reports, too, which are no damaged images.
-            if not rows.left_out.add_object(folder / image.image):
-                rows.add(record, image)
-        except BadRow as problem:
-            rows.without_image += isinstance(problem, NoImage)
-            rows.problems[record.line] = str(problem)
+        rows.read(record, column_of, labels, finder)
     total = len(records) + len(malformed)
-    _refuse_contradictions(path, rows)
+    with noted.noted():
+        _refuse_contradictions(path, rows)
     used_columns = _arguments(column_of, findings)
     notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total)]
     problems = [f"line {line}: {reason}" for line, reason in rows.problems.items()]
-    notes += refuse_many(f"{path}", problems, total, _remedy(finder, folder, used_columns))
-    if len(problems) > 1:
-        lines = ", ".join(map(str, sorted(rows.problems)[:_LINES_NAMED]))
-        more = ", ..." if len(problems) > _LINES_NAMED else ""
-        notes.append(f"Lines that are left out: {lines}{more}.")
+    has_images = False
+    with noted.noted():
+        notes += refuse_many(f"{path}", problems, total, _remedy(finder, folder, used_columns))
+        has_images = True
+    # What must be decided leaves a pool. Without labels or images there is none that says anything.
+    has_labels = findings or classes or column_of["label"] or "label" in named
+    if faults is None or not (has_images and has_labels):
+        noted.refuse()
+    notes += rows.lines_note()
     notes += rows.left_out.notes()
     notes += finder.notes()
     notes += labels.notes
@@ -164,16 +197,20 @@ def read_csv(
     unlisted = finder.unlisted()
     if unlisted:
         notes.append(f"Images in {folder} that no row names: {unlisted}.")
-    return image_pool(
-        name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
-        folder=folder,
-        images=list(rows.images.values()),
-        classes=classes,
-        columns={name: [record.cells[name] for record in rows.records] for name in header if name},
-        rendering=rendering,
-        notes=notes,
-        label_kind=labels.label_kind,
-    )
+    with noted.noted():
+        return image_pool(
+            name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
+            folder=folder,
+            images=list(rows.images.values()),
+            classes=classes,
+            columns={
+                name: [record.cells[name] for record in rows.records] for name in header if name
+            },
+            rendering=rendering,
+            notes=notes,
+            label_kind=labels.label_kind,
+        )
+    raise noted.together()
 
 
 def _require_one_meaning(
@@ -182,27 +219,27 @@ def _require_one_meaning(
     column_of: Mapping[str, str],
     named: Mapping[str, str],
     header: Sequence[str],
+    purpose: str,
 ) -> None:
     """Raise DataError if another well-known column contradicts the one that is used.
 
     Labels may be codes beside their names, as 0 beside benign; files may be called with a path.
     """
-    for purpose in ("label", "image"):
-        column = column_of[purpose]
-        if not column or purpose in named:
+    column = column_of[purpose]
+    if not column or purpose in named:
+        return
+    for other in further_columns(purpose, header):
+        pairs = {(record.cells[column], record.cells[other]) for record in records}
+        differ = _label_otherwise if purpose == "label" else _name_otherwise
+        if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
             continue
-        for other in further_columns(purpose, header):
-            pairs = {(record.cells[column], record.cells[other]) for record in records}
-            differ = _label_otherwise if purpose == "label" else _name_otherwise
-            if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
-                continue
-            raise DataError(
-                f"{path}",
-                f"Name the right one: {option('columns', {purpose: column})}, or "
-                f"{option('columns', {purpose: other})}.",
-                expected=f"one column of {purpose}s",
-                found=f"{column} and {other}, which do not agree",
-            )
+        raise DataError(
+            f"{path}",
+            f"Name the right one: {option('columns', {purpose: column})}, or "
+            f"{option('columns', {purpose: other})}.",
+            expected=f"one column of {purpose}s",
+            found=f"{column} and {other}, which do not agree",
+        )
 
 
 def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:

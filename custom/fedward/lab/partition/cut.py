@@ -12,6 +12,7 @@ from fedward.errors import ConfigError, did_you_mean_file, option
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import SetApart, divide, divide_by
+from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.npz_pool import read_npz
@@ -78,25 +79,21 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         ConfigError: the data set cannot be cut so, or the folder holds other files.
         DataError: the data set cannot be used.
     """
-    pool = _read(source, wanted)
+    faults = Faults()
+    pool = _read(source, wanted, faults)
     if wanted.resplit:
         pool = replace(pool, splits=["train"] * len(pool.splits))
-    cut = _divided(pool, wanted)
-    if wanted.pooled:
-        cut = _centralised(cut)
-    sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
-    if not 0 <= sites_with_labels <= len(cut):
-        raise ConfigError(
-            option("labelled-sites"),
-            "Name one of them.",
-            expected=f"a number from 0 to {len(cut)}",
-            found=f"{sites_with_labels}",
-        )
-    without_labels = len(cut) - sites_with_labels
-    shares = [wanted.labelled] * sites_with_labels + [0.0] * without_labels
-    if wanted.evaluate_together:
-        cut = _evaluated_together(cut, wanted)
-        shares.append(1.0)
+    cut: Cut = {}
+    shares: list[float] = []
+    with faults.noted():
+        cut = _divided(pool, wanted)
+        if wanted.pooled:
+            cut = _centralised(cut)
+        shares = _shares(cut, wanted)
+        if wanted.evaluate_together:
+            cut = _evaluated_together(cut, wanted)
+            shares.append(1.0)
+    faults.refuse()
     texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
@@ -111,8 +108,22 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     return summary(pool, cut, shares, out, _cure(pool, cut, source, out, wanted))
 
 
-def _read(source: Path, wanted: Wanted) -> Pool:
-    """Read the data set, of whatever kind it is."""
+def _shares(cut: Cut, wanted: Wanted) -> list[float]:
+    """Return the share of its training labels that each site sees."""
+    sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
+    if not 0 <= sites_with_labels <= len(cut):
+        raise ConfigError(
+            option("labelled-sites"),
+            "Name one of them.",
+            expected=f"a number from 0 to {len(cut)}",
+            found=f"{sites_with_labels}",
+        )
+    without_labels = len(cut) - sites_with_labels
+    return [wanted.labelled] * sites_with_labels + [0.0] * without_labels
+
+
+def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
+    """Read the data set, of whatever kind it is; what must be decided is noted."""
     if not source.exists():
         raise ConfigError(
             f"{source}",
@@ -131,10 +142,11 @@ def _read(source: Path, wanted: Wanted) -> Pool:
             wanted.findings,
             wanted.choices,
             wanted.prefix,
+            faults=faults,
         )
     _refuse_options_of_tables(source, wanted)
     if source.is_dir():
-        return read_folder(source, wanted.classes, wanted.rendering, wanted.choices)
+        return read_folder(source, wanted.classes, wanted.rendering, wanted.choices, faults=faults)
     if wanted.rendering != PLAIN:
         given = [option(name) for name in wanted.rendering.plain()]
         raise ConfigError(

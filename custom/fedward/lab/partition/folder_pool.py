@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedward.errors import DataError, listed, option
-from fedward.lab.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
-from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, require_decided
+from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
+from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import Pool, is_label
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.split import SPLIT_NAMES
 from fedward.text import natural
 
 _MASK = re.compile(r"[ _-](mask|seg|segmentation|superpixels)([ _-]?\d+)?$", re.IGNORECASE)
@@ -31,6 +33,8 @@ def read_folder(
     classes: Sequence[str] = (),
     rendering: Rendering = PLAIN,
     choices: LabelChoices = NO_CHOICES,
+    *,
+    faults: Faults | None = None,
 ) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
@@ -45,15 +49,45 @@ def read_folder(
         classes: those to use; empty: all.
         rendering: how files become images.
         choices: what names of folders mean that could mean several things.
+        faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
+            it is raised.
 
     Raises:
-        ConfigError: see :func:`~fedward.lab.partition.label_choices.require_decided`.
+        ConfigError: see :func:`~fedward.lab.partition.label_choices.with_decisions`.
         DataError: there are no such folders, no images in them, a folder's name must be decided, or
             see :func:`fedward.lab.partition.image_pool.image_pool`.
     """
+    noted = faults or Faults()
     class_folders = list(_class_folders(folder))
     if not classes:
         _require_classes_on_top(folder, class_folders)
+    images, problems, left_out, masks = _listed(folder, class_folders, rendering)
+    words = [image.label for image in images if is_label(image.label)]
+    choices = with_decisions(f"{folder}", words, choices, classes, noted)
+    images = [_with_meaning(image, choices) for image in images]
+    total = len(images) + len(problems)
+    notes = left_out.notes()
+    if len({image.label for image in images} - {""}) < 2 and not problems:
+        _refuse_folders(folder, class_folders, images, notes)
+    if masks:
+        notes.append(
+            "Masks that lie beside the image whose name they begin with, which are left out: "
+            f"{masks}."
+        )
+    with noted.noted():
+        notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
+    if faults is None or not images:
+        noted.refuse()
+    notes += _folder_notes(folder, class_folders, rendering)
+    with noted.noted():
+        return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+    raise noted.together()
+
+
+def _listed(
+    folder: Path, class_folders: Sequence[_ClassFolder], rendering: Rendering
+) -> tuple[list[ListedImage], list[str], LeftOut, int]:
+    """Return the images, why others cannot be used, what is no image, and the number of masks."""
     images: list[ListedImage] = []
     problems: list[str] = []
     left_out = LeftOut()
@@ -82,21 +116,7 @@ def read_folder(
                         found=f"{name}, a link to an image of {other_label}",
                     )
                 images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
-    words = [image.label for image in images if is_label(image.label)]
-    require_decided(f"{folder}", words, choices, classes)
-    images = [_with_meaning(image, choices) for image in images]
-    total = len(images) + len(problems)
-    notes = left_out.notes()
-    if len({image.label for image in images} - {""}) < 2 and not problems:
-        _refuse_folders(folder, class_folders, images, notes)
-    if masks:
-        notes.append(
-            "Masks that lie beside the image whose name they begin with, which are left out: "
-            f"{masks}."
-        )
-    notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
-    notes += _folder_notes(folder, class_folders, rendering)
-    return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+    return images, problems, left_out, masks
 
 
 def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:

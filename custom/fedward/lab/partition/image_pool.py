@@ -2,12 +2,13 @@
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from fedward.errors import DataError
+from fedward.errors import DataError, option
 from fedward.lab.partition.pool import (
     Listing,
     Pool,
@@ -24,18 +25,14 @@ from fedward.sites.decoding import BadRow, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
+from fedward.sites.path_patients import patients_in_paths
 from fedward.sites.rendering import Rendering
+from fedward.text import natural
 
 _LOOKED_AT = 16
 """Images that are opened to find out their size and colour."""
 _MOST_UNUSABLE = 0.05
 """Share, as ``max_rejected`` of a site file."""
-SPLIT_NAMES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-"""Name of a split in a data set, in lower case -> name of the split here."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,8 @@ def image_pool(
 ) -> Pool:
     """Return the pool of these images.
 
-    If no image has a group, DICOM files of one patient stay together.
+    If no image has a group, DICOM files of one patient stay together, or else images whose paths
+    name one patient.
 
     Args:
         name: of the data set.
@@ -82,9 +80,12 @@ def image_pool(
     take = take_classes if label_kind.exclusive else take_findings
     chosen = take([image.label for image in images], classes)
     kept, patient_notes = _grouped_by_patient(folder, [images[row] for row in chosen.rows])
-    groups = [image.group or image.sample_id for image in kept]
     splits = [image.split or "train" for image in kept]
-    check_groups(f"{folder}", groups, splits)
+    check_groups(f"{folder}", [image.group or image.sample_id for image in kept], splits)
+    if not any(image.group for image in kept):
+        kept, path_notes = _grouped_by_path(kept)
+        patient_notes += path_notes
+    groups = [image.group or image.sample_id for image in kept]
     class_of = _class_of(kept, chosen.classes, label_kind)
     side, channels = _size_and_channels(folder, [image.image for image in kept], rendering)
     return Pool(
@@ -149,6 +150,34 @@ def _grouped_by_patient(
     return grouped, [note]
 
 
+def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list[str]]:
+    """Return images grouped by the patients that their paths name, and notes if there are any."""
+    paths = [image.image for image in images]
+    patients = patients_in_paths(paths, [image.label for image in images])
+    grouped = [
+        replace(image, group=patient) for image, patient in zip(images, patients, strict=True)
+    ]
+    splits_of: dict[str, set[str]] = {}
+    for image in grouped:
+        if image.group:
+            splits_of.setdefault(image.group, set()).add(image.split)
+    if not splits_of:
+        return images, []
+    named = sum(map(bool, patients))
+    notes = [
+        f"{named} images are grouped by the patients that their paths name, such as "
+        f"{min(splits_of, key=natural)}: {len(splits_of)} patients."
+    ]
+    torn = sorted((name for name, splits in splits_of.items() if len(splits) > 1), key=natural)
+    if torn:
+        notes.append(
+            f"LEAK: {len(torn)} of these patients are in several splits of the data set, such as "
+            f"{torn[0]}, unless they are other people there. New splits keep each together: "
+            f"{option('resplit', True)}."
+        )
+    return grouped, notes
+
+
 def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
     """Return the smallest side and the channels of some evenly chosen images.
 
@@ -203,11 +232,19 @@ def _listing(
     table = io.StringIO(newline="")
     writer = csv.writer(table)
     writer.writerow(["sample_id", "image", "label", "group", "split"])
+    # A patient that a path names may be in several splits of the data set, which the notes say.
+    splits_of = defaultdict[str, set[str]](set)
+    for split, rows in site_rows.items():
+        for row in rows:
+            splits_of[images[row].group].add(split)
+    torn = {group for group, splits in splits_of.items() if group and len(splits) > 1}
     for split, rows in site_rows.items():
         for row in rows:
             image = images[row]
             label = image.label if is_label(image.label) else ""
             group = image.group or image.sample_id
+            if group in torn:
+                group = f"{group} ({split})"
             writer.writerow([image.sample_id, image.image, label, group, split])
     content = {
         "kind": "manifest",

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from fedward.errors import ConfigError, DataError, did_you_mean, option, option_words
-from fedward.sites.label_texts import is_measure, undecided
+from fedward.lab.partition.faults import Faults
+from fedward.sites.label_texts import Undecided, is_measure, undecided
 from fedward.sites.written import CellRules, CountsAs
 
 
@@ -18,6 +19,8 @@ class LabelChoices(NamedTuple):
     """What -1 counts as in columns of findings."""
     blank: Literal["negative", "unlabelled"] | None = None
     """What an empty cell counts as in columns of findings, beside cells that are not empty."""
+    no_finding: Literal["ignored", "unlabelled"] | None = None
+    """What a row with ``No Finding`` beside a finding means: the finding, or no label."""
     kind: Literal["one", "several"] | None = None
     """How many classes an image may show; None: what the labels look like."""
 
@@ -48,6 +51,7 @@ class LabelChoices(NamedTuple):
             "label-kind": self.kind,
             "uncertain": self.uncertain,
             "blank": self.blank,
+            "no-finding": self.no_finding,
         }
         return {name: value for name, value in values.items() if value}
 
@@ -72,51 +76,75 @@ def _require_shared(where: str, counts: Mapping[str, int], names: Collection[str
     )
 
 
-def require_decided(
-    where: str, words: Iterable[str], choices: LabelChoices, names: Collection[str] = ()
-) -> None:
-    """Refuse labels that may be no label, or the same as another, until a person decides.
+def with_decisions(
+    where: str,
+    words: Iterable[str],
+    choices: LabelChoices,
+    names: Collection[str],
+    faults: Faults,
+) -> LabelChoices:
+    """Return choices that decide all labels: a person's, and the likeliest where faults are noted.
+
+    Labels that may be no label, or the same as another, are faults until a person decides.
 
     Args:
-        where: for the error.
+        where: for errors.
         words: the label of each image, or each of its findings.
         choices: what is decided.
         names: further names that are decided, as the person gave them.
-
-    Raises:
-        ConfigError: a choice is of a label that the data does not have.
-        DataError: something must be decided; the text ends with the option that does so.
+        faults: gets what must be decided, each with the option that does so.
     """
     counts = Counter(words)
     strangers = [text for text in choices.meanings if text not in counts]
     if strangers:
-        raise ConfigError(
-            option("labels"),
-            "Write LABEL=CLASS for labels as the data has them.",
-            expected=f"labels of the data ({', '.join(sorted(counts)):.300})",
-            found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
+        faults.note(
+            ConfigError(
+                option("labels"),
+                "Write LABEL=CLASS for labels as the data has them.",
+                expected=f"labels of the data ({', '.join(sorted(counts)):.300})",
+                found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
+            )
         )
+    with faults.noted():
+        _require_shared(where, counts, names)
     open_texts = undecided(counts, choices.meanings, names)
-    _require_shared(where, counts, names)
-    if open_texts.fractions:
-        kinds = "numbers that are not whole"
-        if any(map(is_measure, open_texts.fractions)):
-            kinds = "percentages, dates or numbers that are not whole"
-        raise DataError(
-            f"{where}, labels",
-            f"Name another column, as in {option('columns', {'label': 'NAME'})}. To keep them as "
-            f"classes, name all classes, as in {option('classes', *open_texts.fractions):.200}",
-            expected="labels that are classes",
-            found=f"{kinds}: {', '.join(open_texts.fractions[:5])}",
-        )
-    if open_texts.lists:
-        raise DataError(
-            f"{where}, labels",
-            "If an image may show several findings, write | between them. To keep such a label as "
-            f"a class: {option('labels', {text: text for text in open_texts.lists})}.",
-            expected="one class in each label",
-            found=f"several in {'; '.join(_counted(text, counts) for text in open_texts.lists)}",
-        )
+    for require in (_require_no_measures, _require_no_lists, _require_one_spelling):
+        with faults.noted():
+            require(f"{where}, labels", open_texts, counts)
+    return choices._replace(meanings={**choices.meanings, **open_texts.meanings()})
+
+
+def _require_no_measures(where: str, open_texts: Undecided, counts: Mapping[str, int]) -> None:
+    """Raise DataError for labels that are measurements or dates."""
+    if not open_texts.fractions:
+        return
+    kinds = "numbers that are not whole"
+    if any(map(is_measure, open_texts.fractions)):
+        kinds = "percentages, dates or numbers that are not whole"
+    raise DataError(
+        where,
+        f"Name another column, as in {option('columns', {'label': 'NAME'})}. To keep them as "
+        f"classes, name all classes, as in {option('classes', *open_texts.fractions):.200}",
+        expected="labels that are classes",
+        found=f"{kinds}: {', '.join(open_texts.fractions[:5])}",
+    )
+
+
+def _require_no_lists(where: str, open_texts: Undecided, counts: Mapping[str, int]) -> None:
+    """Raise DataError for labels that are several labels."""
+    if not open_texts.lists:
+        return
+    raise DataError(
+        where,
+        "If an image may show several findings, write | between them. To keep such a label as "
+        f"a class: {option('labels', {text: text for text in open_texts.lists})}.",
+        expected="one class in each label",
+        found=f"several in {'; '.join(_counted(text, counts) for text in open_texts.lists)}",
+    )
+
+
+def _require_one_spelling(where: str, open_texts: Undecided, counts: Mapping[str, int]) -> None:
+    """Raise DataError for labels that may be no label, or the same as another."""
     if not open_texts.unknown and not open_texts.alike:
         return
     shown = [_counted(text, counts) for text in open_texts.unknown]
@@ -124,7 +152,7 @@ def require_decided(
         shown.append(" beside ".join(_counted(text, counts) for text in texts))
     themselves = {text: text for texts in (open_texts.unknown, *open_texts.alike) for text in texts}
     raise DataError(
-        f"{where}, labels",
+        where,
         f"Decide what they mean, as in {option('labels', open_texts.meanings())} (nothing after "
         "= is no label). To keep them as classes of their own: "
         f"{option('labels', themselves)}.",

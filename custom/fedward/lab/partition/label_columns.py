@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedward.errors import DataError, option
-from fedward.lab.partition.label_choices import LabelChoices, require_decided
+from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.label_choices import LabelChoices, with_decisions
 from fedward.lab.partition.pool import is_label
 from fedward.label_kinds import ONE_LABEL, SEVERAL_LABELS, LabelKind, kind_of_field
 from fedward.labels import NO_FINDING, SEPARATOR
@@ -14,7 +15,7 @@ from fedward.sites.any_csv import column_names
 from fedward.sites.decoding import BadRow
 from fedward.sites.table import Record
 from fedward.sites.table_notes import cell_notes, padded_note
-from fedward.sites.written import Answer, answer_in, check_columns, words
+from fedward.sites.written import Answer, CellRules, answer_in, check_columns, words
 
 _MOSTLY = 0.75
 """Share of rows with exactly one 1, from which columns may be meant as exclusive classes."""
@@ -24,6 +25,8 @@ _MUST_BE_DECIDED: tuple[tuple[Answer, str], ...] = (
     ("blank", "empty cells beside others"),
 )
 """What cells of findings say that are neither 0 nor 1, and how an error calls them."""
+_LIKELY_READINGS = CellRules(uncertain="unlabelled", blank="negative")
+"""How cells are read that are neither 0 nor 1, until a person decides."""
 
 
 class RowLabels(NamedTuple):
@@ -78,14 +81,13 @@ def labels_in_column(
     records: Sequence[Record],
     column: str,
     choices: LabelChoices,
-    classes: Sequence[str] = (),
+    classes: Sequence[str],
+    faults: Faults,
 ) -> RowLabels:
     """Return the labels in one column; without one (an empty name), no row has a label.
 
-    A label with a bar in any row makes all of them findings.
-
-    Raises:
-        ConfigError, DataError: see :func:`~fedward.lab.partition.label_choices.require_decided`.
+    A label with a bar in any row makes all of them findings. Faults are those of
+    :func:`~fedward.lab.partition.label_choices.with_decisions`, and contradictions.
     """
     cells = {record.line: record.cells[column] if column else "" for record in records}
     has_findings = any(SEPARATOR in cell for cell in cells.values())
@@ -97,28 +99,36 @@ def labels_in_column(
         words_of[line] = [word for word in split if word]
     names = [*classes, NO_FINDING] if several else classes
     every_word = [word for row in words_of.values() for word in row]
-    require_decided(f"{path}", every_word, choices, names)
-    texts, problems = _texts(words_of, label_kind, choices)
+    choices = with_decisions(f"{path}", every_word, choices, names, faults)
+    texts = _texts(path, words_of, label_kind, choices, faults)
     notes = padded_note(records, [column])
     empty = sum(not text for text in texts.values())
     if empty and column:
         notes.append(f"Rows without a label: {empty}.")
-    return RowLabels(texts, problems, label_kind, notes)
+    return RowLabels(texts, {}, label_kind, notes)
 
 
 def labels_in_columns(
-    path: Path, records: Sequence[Record], columns: Sequence[str], choices: LabelChoices
+    path: Path,
+    records: Sequence[Record],
+    columns: Sequence[str],
+    choices: LabelChoices,
+    faults: Faults,
 ) -> RowLabels:
     """Return the labels in columns of 0 and 1: a class each, or findings.
 
-    Raises:
-        DataError: a person must decide what -1 or an empty cell means, or whether classes exclude
-            each other; the text has the options.
+    Faults are what a person must decide: what -1 or an empty cell means, whether classes exclude
+    each other, and the contradictions of ``No Finding`` and a finding.
     """
     rows = {record.line: _answers(record, columns) for record in records}
-    label_kind = _kind(path, rows, choices)
-    _require_readings(path, columns, rows, label_kind, choices)
-    rules = choices.cell_rules
+    try:
+        label_kind = _kind(path, rows, choices)
+        rules = _readings(path, columns, rows, label_kind, choices, faults)
+    except DataError as error:
+        faults.note(error)
+        # Whether empty cells must be decided depends on the kind.
+        label_kind = SEVERAL_LABELS
+        rules = _LIKELY_READINGS
     words_of: dict[int, list[str]] = {}
     problems: dict[int, str] = {}
     for record in records:
@@ -128,14 +138,9 @@ def labels_in_columns(
             problems[record.line] = str(problem)
         else:
             words_of[record.line] = words(record, tuple(columns), label_kind, rules)
-    require_decided(
-        f"{path}",
-        [*columns, *(word for row in words_of.values() for word in row)],
-        choices,
-        columns,
-    )
-    texts, contradictions = _texts(words_of, label_kind, choices)
-    problems |= contradictions
+    every_word = [*columns, *(word for row in words_of.values() for word in row)]
+    choices = with_decisions(f"{path}", every_word, choices, columns, faults)
+    texts = _texts(path, words_of, label_kind, choices, faults)
     notes = [_kind_note(rows, len(columns), label_kind)]
     notes += cell_notes(records, columns, rules, label_kind)
     return RowLabels(texts, problems, label_kind, notes)
@@ -155,26 +160,40 @@ def _kind_note(rows: Mapping[int, Sequence[Answer]], columns: int, label_kind: L
 
 
 def _texts(
-    words_of: Mapping[int, Sequence[str]], label_kind: LabelKind, choices: LabelChoices
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return line -> label, and line -> reason where words contradict each other."""
+    path: Path,
+    words_of: Mapping[int, Sequence[str]],
+    label_kind: LabelKind,
+    choices: LabelChoices,
+    faults: Faults,
+) -> dict[int, str]:
+    """Return line -> label; a fault where nobody has decided what ``No Finding`` and more means."""
     texts = {}
-    problems = {}
+    contradicting = Counter[str]()
     for line, row_words in words_of.items():
         meanings = list(dict.fromkeys(choices.decided(row_words)))
-        problem = _contradiction(meanings, label_kind)
-        if problem:
-            problems[line] = problem
-        else:
-            texts[line] = SEPARATOR.join(meanings)
-    return texts, problems
+        if not label_kind.exclusive and NO_FINDING in meanings and len(meanings) > 1:
+            meanings.remove(NO_FINDING)
+            contradicting.update(meanings)
+            if choices.no_finding == "unlabelled":
+                meanings = []
+        texts[line] = SEPARATOR.join(meanings)
+    if contradicting and choices.no_finding is None:
+        faults.note(
+            DataError(
+                f"{path}, labels",
+                f"If the finding counts, as a support device may be beside {NO_FINDING}: "
+                f"{option('no-finding', 'ignored')}. To take the label from such images: "
+                f"{option('no-finding', 'unlabelled')}.",
+                expected=f"{NO_FINDING} alone",
+                found=f"it beside {_in_words(contradicting)}",
+            )
+        )
+    return texts
 
 
-def _contradiction(row_words: Sequence[str], label_kind: LabelKind) -> str:
-    """Return why words of one row cannot all be true; empty if they can."""
-    if not label_kind.exclusive and NO_FINDING in row_words and len(row_words) > 1:
-        return f"expected {NO_FINDING} alone, found {SEPARATOR.join(row_words)!r}"
-    return ""
+def _in_words(counts: Counter[str]) -> str:
+    """Return the commonest five names with their counts."""
+    return ", ".join(f"{name} {number}" for name, number in counts.most_common(5))
 
 
 def _answers(record: Record, columns: Sequence[str]) -> list[Answer]:
@@ -212,16 +231,18 @@ def _kind(path: Path, rows: Mapping[int, Sequence[Answer]], choices: LabelChoice
     )
 
 
-def _require_readings(
+def _readings(
     path: Path,
     columns: Sequence[str],
     rows: Mapping[int, Sequence[Answer]],
     label_kind: LabelKind,
     choices: LabelChoices,
-) -> None:
-    """Raise DataError if nobody has decided what cells mean that are neither 0 nor 1."""
+    faults: Faults,
+) -> CellRules:
+    """Return how cells are read that are neither 0 nor 1; a fault where nobody has decided."""
+    rules = choices.cell_rules
     for answer, found in _MUST_BE_DECIDED:
-        if choices.cell_rules.reading(answer) or (label_kind.exclusive and answer == "blank"):
+        if rules.reading(answer) or (label_kind.exclusive and answer == "blank"):
             continue
         counts = Counter[str]()
         for row in rows.values():
@@ -230,13 +251,17 @@ def _require_readings(
                     name for name, cell in zip(columns, row, strict=True) if cell == answer
                 )
         if counts:
-            by_column = ", ".join(f"{name} {count}" for name, count in counts.most_common(5))
-            raise DataError(
-                f"{path}, columns of labels",
-                _reading_remedy(answer),
-                expected="0 or 1 for each finding",
-                found=f"{found} ({by_column})",
+            faults.note(
+                DataError(
+                    f"{path}, columns of labels",
+                    _reading_remedy(answer),
+                    expected="0 or 1 for each finding",
+                    found=f"{found} ({_in_words(counts)})",
+                )
             )
+    return CellRules(
+        rules.uncertain or _LIKELY_READINGS.uncertain, rules.blank or _LIKELY_READINGS.blank
+    )
 
 
 def _reading_remedy(answer: Answer) -> str:

@@ -1,0 +1,81 @@
+"""Patients that paths of images name, as ``patient00001/study1/view1_frontal.jpg`` does."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
+
+from fedward.sites.split import SPLIT_NAMES
+
+_WORDS = (
+    "patients?|pat|pt|pid|subjects?|subj|sub|participants?|persons?|probandi?n?|cases?|mrn|donors?"
+    "|animals?|mouse"
+)
+"""Words before the number of a patient, or of what is as good as one."""
+_NUMBER = r"(?:\d[0-9a-z]*|[ _.-]+\(?[a-z]{0,2}\d[0-9a-z]*\)?)"
+_IN_NAME = re.compile(rf"(?:^|[ _.-])((?:{_WORDS}){_NUMBER}|p\d{{4,}})(?=[ _.-]|$)", re.IGNORECASE)
+"""A patient in the name of a folder or file, such as ``sub-01`` in ``sub-01_T1w``."""
+
+
+def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
+    """Return the patient that each path names; empty where it names none.
+
+    The deepest folder that is called as a patient counts, or else the file's name. Patients of one
+    name in different folders are different, except in folders of splits and of labels. All are
+    empty if fewer than two patients are named, or each has a single image.
+
+    Args:
+        paths: of the images, with slashes.
+        labels: of the images, whose folders may be named so; empty: there are none.
+    """
+    words = labels or [""] * len(paths)
+    in_folders = [_in_folders(path, label) for path, label in zip(paths, words, strict=True)]
+    patients = in_folders if _tells(in_folders) else [_in_file(path) for path in paths]
+    return patients if _tells(patients) else [""] * len(paths)
+
+
+def patients_in_paths_note(paths: Sequence[str], groups: Collection[str]) -> list[str]:
+    """Return a note of patients that paths name where no images stay together; else nothing.
+
+    Args:
+        paths: of a site's images.
+        groups: what images stay together with; as many as paths where each stands alone.
+    """
+    patients = set(patients_in_paths(paths)) - {""}
+    if len(set(groups)) < len(paths) or not patients:
+        return []
+    return [
+        f"Paths seem to name {len(patients)} patients, such as {min(patients)}, and no column says "
+        "so. Images of one patient may be in training and in test, and the numbers too good. Give "
+        "the CSV a column of patients, and name it: columns: {group: NAME}."
+    ]
+
+
+def _tells(patients: Sequence[str]) -> bool:
+    """Return whether two patients or more are named, and one of them several times."""
+    counts = Counter(patient for patient in patients if patient)
+    return len(counts) > 1 and max(counts.values()) > 1
+
+
+def _in_folders(path: str, label: str) -> str:
+    """Return the patient of the deepest folder that names one, below the folders above it."""
+    upper = PurePosixPath(path).parts[:-1]
+    for depth in range(len(upper), 0, -1):
+        match = _IN_NAME.search(upper[depth - 1])
+        if match:
+            above = [
+                part
+                for part in upper[: depth - 1]
+                if part.lower() not in SPLIT_NAMES and part.strip() != label
+            ]
+            return "/".join([*above, match[1]])
+    return ""
+
+
+def _in_file(path: str) -> str:
+    """Return the patient that the name of a file names, below its folders."""
+    *upper, name = PurePosixPath(path).parts
+    match = _IN_NAME.search(name.partition(".")[0])
+    if not match:
+        return ""
+    return "/".join([*(part for part in upper if part.lower() not in SPLIT_NAMES), match[1]])
