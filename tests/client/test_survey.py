@@ -12,6 +12,7 @@ from fedward.client.survey import survey_file, survey_of
 from fedward.errors import DataError
 from fedward.evaluation.in_fives import BRIGHTNESS, by_interval, by_value, in_fives
 from fedward.sites import load_site
+from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size
 from surveyed import CLASSES, SPEC, Held, write_hospital
@@ -75,6 +76,14 @@ def test_images_in_two_splits_are_counted(tmp_path: Path) -> None:
     )
     assert survey_of(leaking, {})["repeated"] == 15, "19 images, in fives"
     assert survey_of(data, {})["patients"] == [], "nobody says whose images these are"
+
+
+def test_dark_images_are_counted_by_the_rule_of_the_doctor(tmp_path: Path) -> None:
+    data = load_site(write_hospital(tmp_path / "here", BASE), SPEC)
+    sets = (data.labelled, data.unlabelled, data.test)
+    expected = sum(int(nearly_black(images.pixels).sum()) for images in sets)
+    assert expected > 0
+    assert survey_of(data, {})["dark"] == in_fives(expected)
 
 
 # --- attacks

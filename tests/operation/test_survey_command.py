@@ -96,9 +96,9 @@ def test_what_cannot_be_surveyed_is_reported(
 # --- words
 
 
-def row(site: str, labelled: list[int], dark: bool = False, **changes: object) -> SurveyRow:
+def row(site: str, labelled: list[int], darker: bool = False, **changes: object) -> SurveyRow:
     counts = [0] * LEVELS
-    counts[4 if dark else 12] = 100
+    counts[4 if darker else 12] = 100
     sides = [0] * (len(SIDES) - 1)
     sides[3] = 100
     fields: dict[str, object] = {
@@ -115,6 +115,7 @@ def row(site: str, labelled: list[int], dark: bool = False, **changes: object) -
             "colour": 100,
             "brightness": counts,
             "contrast": counts,
+            "dark": 0,
             "repeated": 0,
             "columns": {},
         },
@@ -127,9 +128,9 @@ def test_flags_name_what_spoils_a_training() -> None:
     rows = [
         row("a", [50, 30, 0]),
         row("b", [50, 0, 0], repeated=10, grey=100, colour=0, sides=small),
-        row("c", [0, 0, 0], dark=True),
+        row("c", [0, 0, 0], darker=True),
     ]
-    black = row("d", [50, 30, 20], contrast=[40, 0, 0, 0, 60, *[0] * (LEVELS - 5)])
+    black = row("d", [50, 30, 20], dark=40)
     assert [sentence for sentence in flags([black], CLASSES) if "black" in sentence] == [
         "At d at least 40 of 100 images are nearly black or of one grey: look at them with "
         "`fedward doctor`. DICOM files may need a window in the site file."

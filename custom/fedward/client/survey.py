@@ -31,6 +31,7 @@ from fedward.protocol.requests import Request, SurveyRequest
 from fedward.protocol.wire import Message
 from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
+from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
 from fedward.sites.leaks import digest
@@ -217,6 +218,7 @@ def survey_of(
         "colour": counts_of_colours.get("colour", 0),
         "brightness": by_interval(levels[:, 0], BRIGHTNESS),
         "contrast": by_interval(levels[:, 1], CONTRAST),
+        "dark": in_fives(sum(int(nearly_black(images.pixels).sum()) for images in sets)),
         "repeated": in_fives(_repeated(splits)),
         "columns": counts_of_columns,
     }

@@ -89,6 +89,8 @@ class SurveyCounts(Part):
     colour: _Fives
     brightness: _ListOfFives
     contrast: _ListOfFives
+    dark: _Fives
+    """Images that show next to nothing (:mod:`fedward.sites.dark_images`)."""
     repeated: _Fives
     """Validation and test images that are also in another split."""
     columns: Annotated[

@@ -32,6 +32,7 @@ def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
     _check_intervals(f"{where}, sides", sent.sides, len(SIDES) - 1, most_images)
     _check_intervals(f"{where}, brightness", sent.brightness, LEVELS, most_images)
     _check_intervals(f"{where}, contrast", sent.contrast, LEVELS, most_images)
+    _check_sum(f"{where}, dark", [sent.dark], most_images)
     # These counts are rounded to the nearest, so their sum may be a little more.
     most_rounded = most_images + SMALLEST_COUNT
     _check_sum(f"{where}, grey and colour", [sent.grey, sent.colour], most_rounded)

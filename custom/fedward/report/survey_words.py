@@ -128,14 +128,12 @@ def _missing(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
 
 
 def _nearly_black(rows: Sequence[SurveyRow]) -> Iterator[str]:
-    """Yield a sentence for each site with images of the lowest brightness or contrast."""
+    """Yield a sentence for each site with images that show next to nothing."""
     for row in rows:
-        # An image may be in both intervals, so that there are as many as in the larger one.
-        dark = max(row.brightness[0], row.contrast[0])
-        if dark:
+        if row.dark:
             yield (
-                f"At {row.site} at least {dark} of {sum(row.contrast)} images are nearly black or "
-                "of one grey: look at them with `fedward doctor`. DICOM files may need a window "
+                f"At {row.site} at least {row.dark} of {sum(row.contrast)} images are nearly black "
+                "or of one grey: look at them with `fedward doctor`. DICOM files may need a window "
                 "in the site file."
             )
 

@@ -183,6 +183,7 @@ class SurveyRow:
     colour: int
     brightness: _Counts
     contrast: _Counts
+    dark: int
     repeated: int
     columns: Mapping[str, Mapping[str, int]]
 
