@@ -231,6 +231,21 @@ def test_every_label_may_be_kept_as_a_class_of_its_own(images, tmp_path):
         read_csv(table, images, choices=LabelChoices({"mels": "mel"}))
 
 
+@pytest.mark.parametrize(
+    ("encoding", "read"), [("cp1250", "znaménko ŸluŸté"), ("mac_roman", "znamŽnko"), ("utf-8", "")]
+)
+def test_an_encoding_that_is_guessed_is_said(images, tmp_path, encoding, read):
+    name = {"cp1250": "znaménko źluźté"}.get(encoding, "znaménko")
+    rows = [f"{image},{(name, 'melanom')[number % 2]}" for number, image in enumerate(NAMES[:10])]
+    table = tmp_path / "t.csv"
+    table.write_bytes("\n".join(["image,label", *rows]).encode(encoding))
+    notes = " ".join(read_csv(table, images).notes)
+    assert ("was read as cp1252 (Western European)" in notes) == bool(read)
+    assert f"such as {read}" in notes or not read
+    table.write_bytes("\n".join(["image,label", *rows]).replace(name, "Zn").encode(encoding))
+    assert "cp1252" not in " ".join(read_csv(table, images).notes)
+
+
 def test_probabilities_are_no_classes(images, tmp_path):
     rows = [f"{name};0,{70 + number % 2}5" for number, name in enumerate(NAMES)]
     table = write_table(tmp_path / "t.csv", "image;label", rows)

@@ -20,7 +20,7 @@ from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, parts_of_labelled_groups
 from fedward.sites.table import Record, read_table
-from fedward.sites.table_notes import cell_notes, group_note, padded_note
+from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
 from fedward.sites.written import read_label, words
 
 if TYPE_CHECKING:
@@ -204,6 +204,10 @@ def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
     column = file.columns.label
     label_columns = column if isinstance(column, tuple) else (column or "",)
     notes = finder.notes()
+    names = [*label_columns]
+    for record in records:
+        names += [record.cells[column] for column in (file.columns.image, *label_columns) if column]
+    notes += encoding_note(file.manifest, names)
     notes += padded_note(records, label_columns)
     notes += group_note(record.cell(file.columns.group) for record in records)
     if isinstance(column, tuple):

@@ -19,6 +19,8 @@ _EXCEL_TEXT = re.compile(r'="([^"]*)"$')
 """A text that Excel must not take for a number, such as ``="007"``."""
 _LOOKED_AT = 50
 """Rows that are compared with the header to find the delimiter."""
+_GUESSED = "cp1252"
+"""Encoding of a CSV that is neither UTF-8 nor UTF-16."""
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """First bytes of Excel's and LibreOffice's own files, and of Excel's old ones."""
 
@@ -104,6 +106,19 @@ def read_header(path: Path, site: str) -> list[str]:
     return _header(text, _delimiter(text, (), where))
 
 
+def guessed_encoding(path: Path) -> str:
+    """Return the encoding that is taken for granted of a CSV; empty where its bytes prove theirs.
+
+    In UTF-8 and UTF-16 hardly any other text is valid. Any text is valid in cp1252, in which
+    Western Excel saves a CSV: with other letters where it was written in cp1250 or MacRoman.
+
+    Raises:
+        DataError: see :func:`read_table`.
+    """
+    encoding, _ = _decode(path, f"{path}")
+    return encoding if encoding == _GUESSED else ""
+
+
 def _record(line: int, header: Sequence[str], row: Sequence[str], cells: list[str]) -> Record:
     """Return a row; cells that it lacks at its end are empty.
 
@@ -124,15 +139,15 @@ def _record(line: int, header: Sequence[str], row: Sequence[str], cells: list[st
 
 def _read_text(path: Path, where: str) -> _Text:
     """Return the text of a CSV without Excel's note of the delimiter."""
-    lines = _decode(path, where)
+    _, lines = _decode(path, where)
     note = _SEPARATOR_LINE.match(lines)
     if note is None:
         return _Text(lines, 1, _DELIMITERS)
     return _Text(lines[note.end() :], 2, note[1])
 
 
-def _decode(path: Path, where: str) -> str:
-    """Return a file as text."""
+def _decode(path: Path, where: str) -> tuple[str, str]:
+    """Return the encoding of a file, and its text."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -155,7 +170,7 @@ def _decode(path: Path, where: str) -> str:
         except UnicodeDecodeError:
             continue
         if "\0" not in text:
-            return text
+            return encoding, text
     raise DataError(
         where,
         "Save the CSV again as UTF-8.",
@@ -173,7 +188,7 @@ def _encodings(start: bytes) -> list[str]:
     odd = start[1::2].count(0)
     if max(even, odd) * 4 > len(start) > 3:
         return ["utf-16-le" if odd > even else "utf-16-be"]
-    return ["utf-8-sig", "cp1252"]
+    return ["utf-8-sig", _GUESSED]
 
 
 def _delimiter(text: _Text, needed: Sequence[str], where: str) -> str:

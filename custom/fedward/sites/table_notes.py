@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.sites.label_texts import looks_unknown, undecided
-from fedward.sites.table import Record
+from fedward.sites.table import Record, guessed_encoding
 from fedward.sites.written import CellRules, answer_in
 
 if TYPE_CHECKING:
@@ -20,6 +21,24 @@ def padded_note(records: Sequence[Record], columns: Sequence[str]) -> list[str]:
     if not padded:
         return []
     return [f"Labels with blanks at their ends, which are cut off: {padded}."]
+
+
+def encoding_note(path: Path, names: Iterable[str]) -> list[str]:
+    """Return a note of names with letters beyond ASCII in a CSV whose encoding is guessed.
+
+    Args:
+        path: of the CSV.
+        names: the classes, paths and other names that are read from it.
+    """
+    encoding = guessed_encoding(path)
+    foreign = sorted({name for name in names if not name.isascii()}) if encoding else []
+    if not foreign:
+        return []
+    return [
+        f"{path} is not UTF-8 and was read as {encoding} (Western European). Check names with "
+        f"other letters, such as {', '.join(foreign[:3]):.200}. If they are wrong, save the CSV "
+        "as UTF-8."
+    ]
 
 
 def group_note(groups: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.split import SPLIT_NAMES
 from fedward.sites.table import Record
-from fedward.sites.table_notes import group_note
+from fedward.sites.table_notes import encoding_note, group_note
 
 _LINES_NAMED = 20
 """Lines that are left out and that a note names at most."""
@@ -178,11 +178,14 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     with noted.noted():
         _refuse_contradictions(path, rows)
     used_columns = _arguments(column_of, findings)
-    notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total)]
+    image_cells = [record.cells[column_of["image"]] for record in records]
+    encoding_notes = encoding_note(path, [*header, *labels.texts.values(), *image_cells])
+    notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total), *encoding_notes]
     problems = [f"line {line}: {reason}" for line, reason in rows.problems.items()]
     has_images = False
     with noted.noted():
-        notes += refuse_many(f"{path}", problems, total, _remedy(finder, folder, used_columns))
+        remedy = " ".join([_remedy(finder, folder, used_columns), *encoding_notes])
+        notes += refuse_many(f"{path}", problems, total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without labels or images there is none that says anything.
     has_labels = findings or classes or column_of["label"] or "label" in named
