@@ -216,6 +216,10 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     (sites / "data.json").write_text('{"classes": ["a", "b"], "image_size": 16}')
     shutil.copy(tmp_path / "s1-1.png", tmp_path / "s2-0.png")
     _, text = said(sites, tmp_path / "run")
+    experiment = load_experiment("fedavg", SMALL, data=read_data_file(sites))
+    names = named_sites(sites)
+    simulation = Simulation(experiment, tmp_path / "run", names, site_files=sites)
+    assert simulation.entered(lambda _: None).leaks == {"picture": 1}
     assert (
         "LEAK: 1 picture is in several of training, validation and test, such as s1-1 (site-1, "
         "train) and s2-0 (site-2, test)."

@@ -306,6 +306,16 @@ def test_a_run_cut_off_in_mid_line_is_reported(make_run):
     assert "cut off" in report(folder)[1].text
 
 
+def test_what_was_in_several_splits_is_said_first(make_run):
+    folder = make_run(rounds=3)
+    info = json.loads((folder / "run.json").read_text())
+    info["leaks"] = {"picture": 3, "patient": 1}
+    (folder / "run.json").write_text(json.dumps(info))
+    html, page = report(folder)
+    assert "3 pictures and 1 patient in several of training, validation and test" in page.text
+    assert html.index("in several of training") < html.index('id="results"')
+
+
 @pytest.mark.parametrize("kept", [(), ("rounds",), ("metrics",), ("peers",), ("bytes",)])
 def test_whatever_has_been_written_so_far_makes_a_page(make_run, kept):
     folder = make_run(rounds=3, warm_up=0, status="running")

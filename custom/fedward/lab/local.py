@@ -3,7 +3,7 @@
 Messages and weights are the same as in a federation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -155,6 +155,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     cache: Path | None = None,
     workers: int = 1,
     judged: bool = False,
+    leaks: Mapping[str, int] | None = None,
     console: Listener | None = None,
 ) -> Path:
     """Run an experiment on this machine, or resume a run; return the run folder.
@@ -171,6 +172,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
         workers: processes in which the sites of a round work at the same time. The weights do not
             depend on their number.
         judged: see :class:`Sites`.
+        leaks: what is in several splits, which a new run records.
         console: receives what happens in the run; by default it is printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, and:
@@ -207,6 +209,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             site_folders=site_folders,
             synthetic=SyntheticSites(),
             init=Source(init) if init else None,
+            leaks=leaks,
         )
 
 

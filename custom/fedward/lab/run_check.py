@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.job_checks import by_reason
-from fedward.sites.leaks import Place, dicom_images, leak_notes, pictures, sets_of
+from fedward.sites.leaks import Place, dicom_images, leak_notes, leaks_between, pictures, sets_of
 from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
@@ -91,6 +91,15 @@ class OpenedSite:
         return self.sizes["labelled"] + self.sizes["unlabelled"]
 
 
+class Entered(NamedTuple):
+    """What is known before round 1."""
+
+    sites: list[str]
+    """Those that take part."""
+    leaks: Mapping[str, int]
+    """``picture`` or ``patient`` -> how many are in several splits; only those above 0."""
+
+
 def folded(paragraph: str) -> str:
     """Return a paragraph in lines that fit a terminal; rows of a table keep their spaces."""
     lines: list[str] = []
@@ -140,8 +149,8 @@ def enter(
     allow_missing: bool = False,
     unmeasured: bool = False,
     workers: int = 1,
-) -> list[str]:
-    """Open all images of the sites' files, say what follows, and return the sites that take part.
+) -> Entered:
+    """Open all images of the sites' files, say what follows, and return who takes part.
 
     Args:
         experiment: what is to run.
@@ -176,7 +185,8 @@ def enter(
             say(_measured_line(experiment, opened, split))
     named = [pair for site in opened for pair in site.pictures]
     dicom = [pair for site in opened for pair in site.dicom]
-    for line in (*leak_notes(named, dicom), *_odd_lines(opened)):
+    leaks = leaks_between(named, dicom)
+    for line in (*leak_notes(leaks), *_odd_lines(opened)):
         say(line)
     if not isinstance(algorithm, Survey):
         _require_labels(algorithm, opened, say)
@@ -184,7 +194,8 @@ def enter(
             usable = [source for source in sources if source.site not in problems]
             _require_measured(experiment, opened, usable)
         say(_time_line(experiment, opened, workers))
-    return [site.name for site in opened]
+    numbers = {what: len(places) for what, places in leaks.items() if places}
+    return Entered([site.name for site in opened], numbers)
 
 
 def _opened(

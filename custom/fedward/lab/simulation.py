@@ -1,7 +1,7 @@
 """Starts a run on this machine for ``fedward run``, ``fedward bench`` and :func:`fedward.run`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,6 +32,8 @@ class Simulation:
     """Folder for decoded images and features; by default they lie in the run folder."""
     workers: int = 1
     """Processes in which the sites of a round work at the same time."""
+    leaks: Mapping[str, int] = field(default_factory=dict)
+    """What is in several splits, as :class:`fedward.lab.run_check.Entered` says."""
     judged: bool = False
     """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`)."""
 
@@ -50,7 +52,7 @@ class Simulation:
             return self
         refuse_results(self.folder)
         made = Sites(self.experiment, self.folder / "sites", self._site_folders, self.cache)
-        names = enter(
+        entered = enter(
             self.experiment,
             [made.source(site) for site in self.sites],
             say=say,
@@ -58,7 +60,7 @@ class Simulation:
             unmeasured=unmeasured,
             workers=self.workers,
         )
-        return replace(self, sites=names)
+        return replace(self, sites=entered.sites, leaks=entered.leaks)
 
     def run(self, console: Listener | None = None) -> Path:
         """Start the run in a new or empty folder, and return the folder once it has ended.
@@ -75,6 +77,7 @@ class Simulation:
             cache=self.cache,
             workers=self.workers,
             judged=self.judged,
+            leaks=self.leaks,
             console=console,
         )
 

@@ -137,11 +137,11 @@ def _files_of(subject: Path) -> list[Path]:
 
 def _check_between(seen: "Seen") -> int:
     """Print which images and patients are in several splits of different sites; return 1 if any."""
-    from fedward.sites.leaks import leak_notes
+    from fedward.sites.leaks import leak_notes, leaks_between
 
     if len({place.site for _, place in seen.pictures}) < 2:
         return 0
-    notes = leak_notes(seen.pictures, seen.dicom)
+    notes = leak_notes(leaks_between(seen.pictures, seen.dicom))
     for note in notes:
         print("\n".join(wrap(f"All sites together: {note}.", _WIDTH)))
     return 1 if notes else 0

@@ -8,6 +8,7 @@ from typing import Any
 from fedward.evaluation.selection import MetricRow
 from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.runs.metrics import Metrics
+from fedward.runs.sentences import leaked
 from fedward.storage.info import RunInfo, read_info
 from fedward.storage.rows import (
     BinnedRow,
@@ -46,7 +47,7 @@ class Run:
     surveys: tuple[SurveyRow, ...]
     """What sites counted, in a survey."""
     notes: tuple[str, ...]
-    """What a reader should know about the files, e.g. a last line cut off by a kill."""
+    """What a reader should know: leaks between splits, or a last line cut off by a kill."""
 
     @property
     def title(self) -> str:
@@ -86,7 +87,7 @@ class Run:
             queries=rows("queries", QueryRow),
             bytes=rows("bytes", ByteRow),
             surveys=rows("surveys", SurveyRow),
-            notes=tuple(notes),
+            notes=(*leaked(info.leaks), *notes),
         )
 
     def binned(self, round_: int | None) -> list[BinnedRow]:

@@ -15,6 +15,21 @@ def more_sites(number: int) -> str:
     return f"and {count(number - MOST_SITES, 'more site')}, which the run folder names"
 
 
+def leaked(leaks: Mapping[str, int]) -> list[str]:
+    """Return a sentence on what was in several splits; none if nothing was.
+
+    Args:
+        leaks: as in :class:`fedward.storage.info.RunInfo`.
+    """
+    if not leaks:
+        return []
+    what = " and ".join(count(number, name) for name, number in leaks.items())
+    return [
+        f"{what} in several of training, validation and test: the model has seen a part of what it "
+        "was measured on, and the numbers are too good."
+    ]
+
+
 def nobody_asked(enough: Mapping[str, str]) -> str:
     """Return at which sites nobody is asked for labels, and why; empty if there is no such site.
 

@@ -59,6 +59,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
     init: Source | None = None,
     watch: Callable[[Path], None] | None = None,
     run_id: str | None = None,
+    leaks: Mapping[str, int] | None = None,
 ) -> Path:
     """Run an experiment to its end and return its folder.
 
@@ -79,6 +80,8 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
         watch: called with the run folder after every commit and change of status.
         run_id: the id of a new run, 32 hexadecimal digits that no other run has; by default it is
             drawn.
+        leaks: what a simulation found in several splits of its images; see
+            :class:`fedward.storage.info.RunInfo`.
 
     Raises:
         RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
@@ -113,6 +116,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
                 init=first.taken if first else None,
                 base=first.base if first else None,
                 run_id=run_id,
+                leaks=leaks,
             )
         run.watch = watch or run.watch
         if not run.finished:

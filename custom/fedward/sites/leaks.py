@@ -103,19 +103,25 @@ def leak(places: Sequence[Place]) -> bool:
     return len({place.split for place in places}) > 1
 
 
-def leak_notes(
+def leaks_between(
     named: Iterable[tuple[bytes, Place]], dicom: Sequence[tuple[Path, Place]]
-) -> list[str]:
-    """Return how many pictures, and how many patients, are in several splits, with an example.
+) -> dict[str, list[list[Place]]]:
+    """Return the places of each ``picture`` and each ``patient`` that is in several splits.
 
     Args:
         named: hash and place of each image, of one site or of several.
         dicom: DICOM file and place of each image that is of one.
     """
     repeated_of = {"picture": repeated(named), "patient": repeated(patients(dicom))}
+    return {
+        what: [places for places in groups if leak(places)] for what, groups in repeated_of.items()
+    }
+
+
+def leak_notes(leaks_of: Mapping[str, Sequence[Sequence[Place]]]) -> list[str]:
+    """Return how many pictures, and how many patients, are in several splits, with an example."""
     notes = []
-    for what, groups in repeated_of.items():
-        leaks = [places for places in groups if leak(places)]
+    for what, leaks in leaks_of.items():
         if leaks:
             first = leaks[0][0]
             other = next(place for place in leaks[0] if place.split != first.split)

@@ -78,6 +78,8 @@ class RunInfo(_Closed):
     """Beginnings of the names of tensors that no round trains, though the logits depend on them."""
     synthetic: dict[str, bool] = {}
     """Site -> whether fedward drew its images, as the site says; only sites that answered."""
+    leaks: dict[str, int] = {}
+    """``picture`` or ``patient`` -> how many a simulation found in several splits of its images."""
     ended: str | None = None
     """Time of the end, ISO 8601 in UTC."""
     audit: dict[str, Any] | None = None

@@ -60,16 +60,18 @@ class RunFolder:
         """Is called with the folder after every commit and change of status."""
 
     @classmethod
-    def create(
+    def create(  # noqa: PLR0913 - named facts of one run
         cls,
         path: Path,
         experiment: Experiment,
         needs: Requirements,
         sites: list[str],
         engine: str,
+        *,
         init: Mapping[str, Any] | None = None,
         base: str | None = None,
         run_id: str | None = None,
+        leaks: Mapping[str, int] | None = None,
     ) -> "RunFolder":
         """Start a new run.
 
@@ -83,6 +85,7 @@ class RunFolder:
                 :mod:`fedward.starting_model`.
             base: SHA-256 of the frozen part of its network.
             run_id: 32 hexadecimal digits that no other run has; drawn by default.
+            leaks: what is in several splits, where the images of all sites are known.
 
         Raises:
             RunError: the folder holds files: results are never overwritten.
@@ -92,6 +95,7 @@ class RunFolder:
         optional: dict[str, Any] = {
             "init": init,
             "base": base,
+            "leaks": leaks,
             "private": needs.tensors.private,
             "untrained": needs.tensors.untrained,
         }
