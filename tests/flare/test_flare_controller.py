@@ -15,13 +15,14 @@ from nvflare.fuel.utils.class_loader import load_class
 from nvflare.tool.job.job_cli import _discover_job_download_artifacts
 
 from fedward.config import Experiment
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.flare import controller as module
 from fedward.flare.jobs.configurations import controller as controller_of
 from fedward.flare.places import new_run, results_folder
 from fedward.lab.local import LocalTransport
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
+from isolated import write_sites
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]
@@ -71,7 +72,7 @@ def run(
         controller.fl_ctx = FLContext()
         controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, job_id)
         controller.fl_ctx.set_prop(FLContextKey.JOB_META, {"name": "fedperl", **job})
-        controller.run()
+        controller.carry_out()
         return results_folder(workspace, job_id)
 
     return call
@@ -165,6 +166,24 @@ def test_a_simulated_run_lies_in_its_results(run, workspace):
         run("simulate_job", engine=Stopped)
     assert status(results_folder(workspace, "simulate_job")) == "failed"
     assert not (Path(workspace.get_root_dir()) / "fedward").exists()
+
+
+def test_site_files_that_do_not_fit_a_simulated_job_are_refused_before_round_1(
+    run, workspace, tmp_path, monkeypatch
+):
+    sites = tmp_path / "files"
+    write_sites(sites)
+    (sites / "site-3.yaml").unlink()
+    monkeypatch.setenv("FEDWARD_SITES", str(sites))
+    with pytest.raises(ConfigError) as refused:
+        run("simulate_job")
+    problem = "site-1, field labels: expected classes of the job"
+    assert f"Job fedperl does not fit the site files of FEDWARD_SITES, {sites}: {problem}" in str(
+        refused.value
+    )
+    assert f"`fedward jobs own --only fedperl --site-files {sites}`" in str(refused.value)
+    (reason,) = results_folder(workspace, "simulate_job").iterdir()
+    assert reason.name == "error.txt", "no run began"
 
 
 def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):

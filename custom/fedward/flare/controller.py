@@ -7,6 +7,7 @@ from typing import Any
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.workflows.model_controller import ModelController
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from nvflare.widgets.info_collector import InfoCollector
 
 from fedward.config import Experiment
@@ -26,6 +27,7 @@ from fedward.flare.places import (
     run_id,
     site_folders,
 )
+from fedward.flare.simulated_sites import require_usable_site_files
 from fedward.flare.transport import FlareTransport
 from fedward.methods import job_of, settings_of
 from fedward.methods.settings import Settings
@@ -97,7 +99,18 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         return ""
 
     def run(self) -> None:
-        """Run the experiment to its end. FLARE calls this in a thread of its own."""
+        """Run the experiment to its end. FLARE calls this in a thread of its own.
+
+        An error of fedward's own ends the job with its text alone. FLARE would log it twice, with a
+        traceback that says nothing more.
+        """
+        try:
+            self.carry_out()
+        except FedwardError as error:
+            self.panic(str(error))
+
+    def carry_out(self) -> None:
+        """Run the experiment to its end, and put the run into the job's results."""
         workspace = self.engine.get_workspace()
         job_id = self.fl_ctx.get_job_id()
         job_meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
@@ -110,16 +123,21 @@ class ExperimentController(ModelController):  # type: ignore[misc]
             init = Source(Path(workspace.get_app_config_dir(job_id)), self.init)
         results = results_folder(workspace, job_id)
         try:
+            transport = self._transport(folder)
+            folders = site_folders(workspace)
+            if job_id == SimulatorConstants.JOB_NAME:
+                name = job_meta.get("name", self.method)
+                require_usable_site_files(name, transport.sites(), folders, self.experiment.data)
             self.folder = run_experiment(
                 self.experiment,
                 self.algorithm,
                 folder,
-                self._transport(folder),
+                transport,
                 engine="flare",
                 console=Console(),
                 report=write_report,
                 resume=(folder / "run.json").exists(),
-                site_folders=site_folders(workspace),
+                site_folders=folders,
                 synthetic=self.engine.get_component(SYNTHETIC),
                 init=init,
                 watch=self._run_changed,
