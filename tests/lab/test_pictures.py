@@ -20,8 +20,9 @@ def result(cell: Cell, curve: Curve, test: float) -> Record:
 
 
 def drawn(study: Study, records: list[Record], file: Path) -> str:
+    """Return the curves as text, with single spaces."""
     results = Results(study, {record.cell: record for record in records})
-    draw(results, file, caption(results))
+    draw(results, file.with_suffix(".forest.svg"), file, caption(results))
     return re.sub(r"\s+", " ", file.read_text())
 
 
@@ -62,13 +63,13 @@ def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
 def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
     study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
     rounds = tuple(range(1, 11))
-    test = {"f1_macro": (0.2, *(0.5,) * 9)}
+    test = {"accuracy": (0.2, *(0.5,) * 9)}
     bought = Curve(rounds, (0.2, *(0.5,) * 9), test, (10, *(30,) * 9))
-    every = Curve(rounds, (0.6,) * 10, {"f1_macro": (0.6,) * 10}, ())
+    every = Curve(rounds, (0.6,) * 10, {"accuracy": (0.6,) * 10}, ())
     records = [result(cell, every if cell.row == "all" else bought, 0.5) for cell in study.cells()]
     text = drawn(study, records, tmp_path / "a.svg")
     assert "labels at all sites" in text
-    assert "<title>t: few, own, all. " in text
+    assert "<title>t: few, own, all." in text
 
 
 def test_axes_of_scores_end_where_scores_do(tmp_path: Path) -> None:

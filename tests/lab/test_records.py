@@ -383,9 +383,11 @@ def test_a_page_is_written_between_its_lines_and_checked(
     page = tmp_path / "page.md"
     results = results_of(file)
     page.write_text("# Before\n\n<!-- study tiny -->\nold\n<!-- end tiny -->\n\nAfter.\n")
-    write_page(page, study_file, results, notes(results, [results]))
+    write_page(page, study_file, results, [results])
     text = page.read_text()
-    assert text.startswith("# Before\n\n<!-- study tiny -->\n\n![Tiny](tiny.svg)\n\n| method")
+    assert text.startswith("# Before\n\n<!-- study tiny -->\n\n**No difference between methods is")
+    assert "(tiny.svg)" in text
+    assert "(tiny_curves.svg)" in text
     link = "[Further metrics, differences of rows, work of a run](tables/tiny.md)"
     assert text.endswith(f"{link}\n\n<!-- end tiny -->\n\nAfter.\n")
     further = tmp_path / "tables" / "tiny.md"
@@ -397,17 +399,17 @@ def test_a_page_is_written_between_its_lines_and_checked(
     svg = (tmp_path / "tiny.svg").read_text()
     assert svg.startswith("<?xml")
     assert "prefers-color-scheme: dark" in svg
-    check_page(page, study_file, results, notes(results, [results]))
+    check_page(page, study_file, results, [results])
     page.write_text(text.replace("0.615", "0.715", 1))
     with pytest.raises(ConfigError, match=r"what the results of tiny\.json say"):
-        check_page(page, study_file, results, notes(results, [results]))
+        check_page(page, study_file, results, [results])
     page.write_text(text)
     further.write_text(further.read_text().replace("work", "play"))
     with pytest.raises(ConfigError, match=r"tiny\.md does not say what the results"):
-        check_page(page, study_file, results, notes(results, [results]))
+        check_page(page, study_file, results, [results])
     page.write_text("no lines")
     with pytest.raises(ConfigError, match="once each"):
-        write_page(page, study_file, results, notes(results, [results]))
+        write_page(page, study_file, results, [results])
 
 
 def test_the_command_shows_and_verifies(

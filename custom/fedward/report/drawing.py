@@ -57,7 +57,12 @@ _POINTS = 600
 
 
 def axes_of(
-    width: float, height: float, left: float, bottom: float, top: float = 0.12
+    width: float,
+    height: float,
+    left: float,
+    bottom: float,
+    top: float = 0.12,
+    right: float = 0.15,
 ) -> tuple[Figure, Any]:
     """Return a figure and its axes.
 
@@ -70,8 +75,8 @@ def axes_of(
         left: margin for labels.
         bottom: margin for labels.
         top: margin.
+        right: margin.
     """
-    right = 0.15
     inside = (
         left / width,
         bottom / height,

@@ -66,8 +66,8 @@ def bench(options: argparse.Namespace) -> int:
     results = Results(study, records, tuple(others.values()))
     if options.page:
         on_page = results_on_page(options.page, options.study, results, others)
-        write_page(options.page, options.study, results, notes(results, on_page))
-        print(f"{options.page}: tables and figure of {options.study.stem}")
+        write_page(options.page, options.study, results, on_page)
+        print(f"{options.page}: tables and figures of {options.study.stem}")
     else:
         print(f"{tables(results)}\n\n{notes(results, [results])}")
     return 0
@@ -173,7 +173,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
         others = neighbours(study, work.file)
         results = Results(work.study, records, tuple(others.values()))
         on_page = results_on_page(page, study, results, others)
-        check_page(page, study, results, notes(results, on_page))
+        check_page(page, study, results, on_page)
         text = f"{text}; {page} says what they say"
     return text
 

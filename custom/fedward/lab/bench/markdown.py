@@ -50,6 +50,14 @@ def table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def folded(summary: str, content: str) -> str:
+    """Return content that a click unfolds on GitHub and on the site; empty if it is."""
+    if not content:
+        return ""
+    summary_line = f'<details markdown="1"><summary>{summary}</summary>'
+    return f"{summary_line}\n\n{content}\n\n</details>"
+
+
 def metric_name(metric: str) -> str:
     """Return what tables and figures call a metric."""
     return _METRIC_NAMES.get(metric, metric)

@@ -3,42 +3,52 @@
 Further tables, which few read, are a page of their own in the folder ``tables``.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import ConfigError
+from fedward.lab.bench.curves import draw_curves
+from fedward.lab.bench.forest import baseline_of, draw_forest
+from fedward.lab.bench.in_short import in_short
+from fedward.lab.bench.markdown import folded
+from fedward.lab.bench.notes import notes
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.tables import caption, further_tables, value_table
 
 
-def write_page(page: Path, study: Path, results: Results, notes: str) -> None:
-    """Write a study's figure and further tables beside a page, and its values into the page.
+def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
+    """Write a study's figures and further tables beside a page, and its values into the page.
 
     Args:
         page: markdown with the lines ``<!-- study NAME -->`` and ``<!-- end NAME -->``; what is
             between them is replaced.
         study: file of the study; its stem is the name.
-        results: what figure and tables show.
-        notes: what the numbers carry; see :func:`fedward.lab.bench.notes.notes`.
+        results: what figures and tables show.
+        on_page: results of all studies whose tables stand on the page, ``results`` among them.
 
     Raises:
         ConfigError: the page lacks one of the lines, or has it twice.
     """
     text = page.read_text(encoding="utf-8")
-    new_text = _replaced(page, text, study.stem, block(study, results, notes))
-    draw(results, page.parent / f"{study.stem}.svg", caption(results))
+    new_text = _replaced(page, text, study.stem, block(study, results, on_page))
+    forest, curves = _figures(page, study)
+    draw(results, forest, curves, caption(results))
     page.write_text(new_text, encoding="utf-8")
     further = _further_page(page, study)
     further.parent.mkdir(exist_ok=True)
     further.write_text(_further_text(page, results), encoding="utf-8")
 
 
-def check_page(page: Path, study: Path, results: Results, notes: str) -> None:
-    """Raise ConfigError unless a page and its further tables show a study's results as they are."""
+def check_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
+    """Raise ConfigError unless a page and its further tables show a study's results as they are.
+
+    Arguments are those of :func:`write_page`.
+    """
     text = page.read_text(encoding="utf-8")
     further = _further_page(page, study)
     expected_texts = {
-        page: _replaced(page, text, study.stem, block(study, results, notes)),
+        page: _replaced(page, text, study.stem, block(study, results, on_page)),
         further: _further_text(page, results),
     }
     for path, expected_text in expected_texts.items():
@@ -49,11 +59,37 @@ def check_page(page: Path, study: Path, results: Results, notes: str) -> None:
             )
 
 
-def block(study: Path, results: Results, notes: str) -> str:
-    """Return a study's part of a page: figure, values, what they carry, link to further tables."""
-    figure = f"![{results.study.title}]({study.stem}.svg)"
-    link = f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)"
-    return f"{figure}\n\n{value_table(results)}\n\n{notes}\n\n{link}"
+def block(study: Path, results: Results, on_page: Sequence[Results]) -> str:
+    """Return a study's part of a page: what it shows in short, figures, and tables to unfold."""
+    return "\n\n".join(
+        [
+            in_short(results, on_page),
+            *_figure_lines(study, results),
+            folded("Values of all rows", value_table(results)),
+            folded("What these numbers carry", notes(results, on_page)),
+            f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)",
+        ]
+    )
+
+
+def _figure_lines(study: Path, results: Results) -> list[str]:
+    """Return the lines that show the figures, of those that have something to show."""
+    baseline = results.study.rows[baseline_of(results)].title
+    lines = []
+    if draw_forest(results) is not None:
+        lines.append(
+            f"![Differences from {baseline}, with intervals]({study.stem}.svg)\n\n"
+            "*Intervals are over repetitions, and not corrected for their number. Hollow grey "
+            "marks: by the rules, nothing may be concluded from this difference.*"
+        )
+    if draw_curves(results) is not None:
+        lines.append(f"![Curves of up to four rows]({study.stem}_curves.svg)")
+    return lines
+
+
+def _figures(page: Path, study: Path) -> tuple[Path, Path]:
+    """Return the files of the forest plot and of the curves."""
+    return page.parent / f"{study.stem}.svg", page.parent / f"{study.stem}_curves.svg"
 
 
 def _further_page(page: Path, study: Path) -> Path:

@@ -6,6 +6,7 @@ from statistics import fmean
 from fedward.lab.bench.convergence import chosen_value, last_value
 from fedward.lab.bench.markdown import (
     Table,
+    folded,
     gap_text,
     interval_text,
     mean_text,
@@ -19,8 +20,6 @@ from fedward.runs.communities import Community, community, found_communities
 
 FEWEST_SEEDS = 5
 """A row with fewer seeds shows its numbers, and says that they are few."""
-LONGEST_TABLE = 20
-"""A table with more rows than this is folded."""
 
 
 def tables(results: Results) -> str:
@@ -74,10 +73,7 @@ def value_table(results: Results) -> str:
     study = results.study
     if len(study.variants) > 1:
         return _variant_table(results, study.metrics[0])
-    table = _row_table(results)
-    if table.count("\n") - 1 <= LONGEST_TABLE:
-        return table
-    return _folded("All rows", table)
+    return _row_table(results)
 
 
 def further_tables(results: Results) -> str:
@@ -86,7 +82,7 @@ def further_tables(results: Results) -> str:
     parts: list[str] = []
     if len(study.variants) > 1:
         parts += [_variant_table(results, metric) for metric in study.metrics[1:]]
-        parts.append(_folded("Last rounds", _last_rounds_table(results)))
+        parts.append(folded("Last rounds", _last_rounds_table(results)))
         parts.append(_reference_table(results))
         if not study.by_labels:
             parts.append(_folded_differences(_first_variant_table(results)))
@@ -104,16 +100,8 @@ def further_tables(results: Results) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _folded(summary: str, table: str) -> str:
-    """Return a table that a click unfolds on GitHub and on the site; empty if it is."""
-    if not table:
-        return ""
-    summary_line = f'<details markdown="1"><summary>{summary}</summary>'
-    return f"{summary_line}\n\n{table}\n\n</details>"
-
-
 def _folded_differences(table: str) -> str:
-    return _folded("Differences, which are no claims and not corrected for their number", table)
+    return folded("Differences, which are no claims and not corrected for their number", table)
 
 
 def _title(results: Results, row: str) -> str:

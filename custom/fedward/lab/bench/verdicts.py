@@ -32,9 +32,11 @@ def judged(results: Results, claim: Claim) -> Judged:
     """Test a claim, unless a rule of evidence forbids it."""
     ours, theirs = places(results.study, claim)
     pairs = results.paired(ours, theirs, claim.metric)
-    refusal = "too few repetitions" if len(pairs) < 2 else _refusal(results, claim)
-    if refusal:
-        return Judged(claim, refusal, None, 1.0)
+    if len(pairs) < 2:
+        return Judged(claim, "too few repetitions", None, 1.0)
+    reason = refusal(results, (ours, theirs), claim.metric)
+    if reason:
+        return Judged(claim, reason, None, 1.0)
     our_values, their_values = zip(*pairs, strict=True)
     gap = paired_difference(our_values, their_values)
     return Judged(claim, "", gap, p_value(our_values, their_values))
@@ -46,26 +48,44 @@ def places(study: Study, claim: Claim) -> tuple[tuple[str, str], tuple[str, str]
     return (variant, claim.row), (claim.than_variant or variant, claim.than)
 
 
-def _refusal(results: Results, claim: Claim) -> str:
-    """Return the first rule of evidence that a claim does not meet; empty if it meets all."""
-    both = places(results.study, claim)
-    for variant, _ in both:
+def refusal(results: Results, rows: Sequence[tuple[str, str]], metric: str) -> str:
+    """Return the first rule of evidence that forbids to judge some rows; empty if none does.
+
+    Args:
+        results: of the study.
+        rows: (variant, row) of each.
+        metric: one of the study.
+    """
+    for variant, _ in rows:
         if results.bounds_unknown(variant):
             return UNKNOWN_BOUNDS
-        refusal = results.regime_refusal(variant) or results.bounds_refusal(variant, claim.metric)
-        if refusal:
-            return refusal
-    for variant, row in both:
-        refusal = results.unconverged(variant, row, claim.metric)
-        if refusal:
-            return f"*{results.study.rows[row].title}*: {refusal}"
+        reason = results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
+        if reason:
+            return reason
+    for variant, row in rows:
+        reason = results.unconverged(variant, row, metric)
+        if reason:
+            return f"*{results.study.rows[row].title}*: {reason}"
         if not results.data_varied(variant, row):
             return f"*{results.study.rows[row].title}*: {SAME_DATA}"
     return ""
 
 
-def sentences(results: Results, page: Sequence[Results]) -> list[str]:
-    """Return a sentence for each claim of a study, with Holm's correction over a page.
+@dataclass(frozen=True)
+class Verdict:
+    """What a page says of a claim."""
+
+    judged: Judged
+    outcome: str
+    """``shown``, ``not shown``, ``opposite shown`` or ``not judged``."""
+    p: float
+    """Corrected for the number of claims."""
+    claim_count: int
+    """Claims on the page, also those that are not judged."""
+
+
+def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
+    """Return the verdict on each claim of a study, with Holm's correction over a page.
 
     Args:
         results: of the study.
@@ -74,33 +94,45 @@ def sentences(results: Results, page: Sequence[Results]) -> list[str]:
     """
     family = [(other, judged(other, claim)) for other in page for claim in other.study.claims]
     corrected = holm([claim.p for _, claim in family])
-    texts = []
-    for (other, claim), p in zip(family, corrected, strict=True):
-        if other is results:
-            texts.append(_sentence(results.study, claim, p, len(family)))
-    return texts
+    return [
+        Verdict(claim, _outcome(claim, p), p, len(family))
+        for (other, claim), p in zip(family, corrected, strict=True)
+        if other is results
+    ]
 
 
-def _sentence(study: Study, judgement: Judged, p: float, claim_count: int) -> str:
-    claim = judgement.claim
+def _outcome(judgement: Judged, p: float) -> str:
+    if judgement.gap is None:
+        return "not judged"
+    if p > LEVEL:
+        return "not shown"
+    is_higher = judgement.gap.mean > 0
+    return "shown" if is_higher == (judgement.claim.direction == "higher") else "opposite shown"
+
+
+def sentences(results: Results, page: Sequence[Results]) -> list[str]:
+    """Return a sentence for each claim of a study; see :func:`verdicts`."""
+    return [_sentence(results.study, verdict) for verdict in verdicts(results, page)]
+
+
+def _sentence(study: Study, verdict: Verdict) -> str:
+    claim = verdict.judged.claim
     ours, theirs = places(study, claim)
-    our_name = _name(study, *ours)
-    their_name = _name(study, *theirs)
+    our_name = name_of(study, *ours)
+    their_name = name_of(study, *theirs)
     metric = metric_name(claim.metric)
     statement = f"{metric} of *{our_name}* is {claim.direction} than that of *{their_name}*"
-    gap = judgement.gap
+    gap = verdict.judged.gap
     if gap is None:
-        return f"{statement}: **not judged**, {judgement.refusal}."
-    if p > LEVEL:
-        verdict = "not shown"
-    else:
-        verdict = "shown" if (gap.mean > 0) == (claim.direction == "higher") else "opposite shown"
-    number = f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
-    among = f"by Holm among the page's {claim_count}" if claim_count > 1 else "the page's only one"
-    return f"{statement}: **{verdict}**, {gap_text(gap)}, {number} ({among})."
+        return f"{statement}: **{verdict.outcome}**, {verdict.judged.refusal}."
+    number = f"p = {verdict.p:.3f}" if verdict.p >= 0.001 else "p < 0.001"
+    count = verdict.claim_count
+    among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
+    return f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {number} ({among})."
 
 
-def _name(study: Study, variant: str, row: str) -> str:
+def name_of(study: Study, variant: str, row: str) -> str:
+    """Return the title of a row with that of its variant, if the study names variants."""
     title = study.rows[row].title
     variant_title = study.variants[variant].title
     return f"{title}, {variant_title}" if variant_title else title

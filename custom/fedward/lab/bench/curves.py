@@ -1,0 +1,209 @@
+"""A study's curves: at most four rows, each named where its line ends."""
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any, NamedTuple, TypeAlias
+
+from fedward.evaluation import mean_and_interval
+from fedward.evaluation.names import SCORES
+from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.records import Curve
+from fedward.lab.bench.results import Results
+from fedward.report.drawing import INK, SERIES, axes_of
+
+MOST_LINES = 4
+_WIDTH = 8.4
+_HEIGHT = 3.6
+_RIGHT = 2.6
+"""Margin for the names of lines; all lengths are in inches."""
+_NAME_LENGTH = 34
+"""Most letters in a line of a name."""
+_NAME_HEIGHT = 0.16
+"""Height of a line of a name."""
+Line: TypeAlias = Mapping[int, list[float]]
+"""Place on the horizontal axis -> values by seed."""
+
+
+class _Plot(NamedTuple):
+    x_label: str
+    y_label: str
+    lines: dict[str, Line]
+    """Row -> its line."""
+    scores: bool
+    """Whether values are scores in [0, 1], so that the axis ends there."""
+
+
+def draw_curves(results: Results) -> Any:
+    """Return the figure; None without a row that has run.
+
+    Lines are means over repetitions, with their 95 % intervals as bands. Where variants differ by
+    their share of labels, they show the study's first metric on test images over this share; where
+    labels are bought, over their number; else over rounds. Lines that recorded no test values of
+    this metric show the metric that chooses rounds, on validation images.
+    """
+    plot = _plot(results)
+    if not plot.lines:
+        return None
+    figure, axes = axes_of(_WIDTH, _HEIGHT, left=0.75, bottom=0.5, right=_RIGHT)
+    ends = {}
+    for index, (row, line) in enumerate(plot.lines.items()):
+        own = row == results.study.own
+        colour = INK if own else SERIES[index % len(SERIES)]
+        ends[row] = _draw_line(axes, line, colour, 2.4 if own else 1.4)
+    axes.set_xlabel(plot.x_label, color=INK)
+    axes.set_ylabel(plot.y_label, color=INK)
+    if plot.scores:
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, 0.0), min(high, 1.0))
+    titles = {row: results.study.rows[row].title for row in plot.lines}
+    _name_ends(axes, ends, titles, _HEIGHT - 0.62)
+    return figure
+
+
+def shown_rows(results: Results) -> list[str]:
+    """Return the rows that have a line, in the study's order.
+
+    They are the page's own row, the first one that a claim or a pair compares it with, those of few
+    and of all labels, then the other rows of claims and pairs, then others, of which each has run
+    in some variant, until there are four.
+    """
+    study = results.study
+    pairs = [(claim.row, claim.than) for claim in study.claims] + list(study.compare)
+    of_own = [theirs for ours, theirs in pairs if ours == study.own]
+    wanted = [study.own, *of_own[:1], study.lower, study.upper]
+    for pair in pairs:
+        wanted += pair
+    wanted += study.rows
+    chosen: dict[str, None] = {}
+    for row in wanted:
+        has_run = any(
+            row in study.rows_of(variant) and not results.refusal(variant, row)
+            for variant in study.variants
+        )
+        if row and has_run and len(chosen) < MOST_LINES:
+            chosen[row] = None
+    return [row for row in study.rows if row in chosen]
+
+
+def _plot(results: Results) -> _Plot:
+    """Return what the figure of a study shows."""
+    study = results.study
+    metric = study.metrics[0]
+    rows = shown_rows(results)
+    test_label = f"{metric_name(metric)}, test"
+    if study.by_labels:
+        lines = {row: _over_labelled_share(results, row, metric) for row in rows}
+        return _Plot("labelled training images, %", test_label, _drawn(lines), metric in SCORES)
+    variant = study.reference
+    curves = {
+        row: [record.curve for record in results.by_seed(variant, row).values()]
+        for row in rows
+        if not results.refusal(variant, row)
+    }
+    of_all = [curve for by_seed in curves.values() for curve in by_seed]
+    if any(len(set(curve.labels)) > 1 for curve in of_all):
+        lines = {row: _over_labels(by_seed, metric) for row, by_seed in curves.items()}
+        return _Plot("labels at all sites", test_label, _drawn(lines), metric in SCORES)
+    if all(metric in curve.test for curve in of_all):
+        lines = {row: _over_rounds(by_seed, metric) for row, by_seed in curves.items()}
+        return _Plot("round", test_label, _drawn(lines), metric in SCORES)
+    key_metrics = {study.experiment(cell).key_metric for cell in study.cells([variant])}
+    label = f"{', '.join(map(metric_name, sorted(key_metrics)))}, validation"
+    lines = {row: _over_rounds(by_seed) for row, by_seed in curves.items()}
+    return _Plot("round", label, _drawn(lines), key_metrics <= SCORES)
+
+
+def _drawn(lines: Mapping[str, Line]) -> dict[str, Line]:
+    return {row: line for row, line in lines.items() if line}
+
+
+def _draw_line(axes: Any, line: Line, colour: str, width: float) -> tuple[str, float]:
+    """Draw a line, level if it has a single place; return its colour and its last value."""
+    places = list(line)
+    intervals = [mean_and_interval(values) for values in line.values()]
+    means = [interval.mean for interval in intervals]
+    if len(places) == 1:
+        axes.axhline(means[0], color=colour, linewidth=width, linestyle=(0, (6, 3)))
+        return colour, means[0]
+    axes.plot(places, means, color=colour, linewidth=width)
+    lows = [interval.low for interval in intervals]
+    highs = [interval.high for interval in intervals]
+    if None not in lows:
+        axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
+    return colour, means[-1]
+
+
+def _name_ends(
+    axes: Any, ends: Mapping[str, tuple[str, float]], titles: Mapping[str, str], height: float
+) -> None:
+    """Write each line's name right of its end, moved up or down where names would overlap.
+
+    Args:
+        axes: where the lines are.
+        ends: row -> the colour of its line, and its last value.
+        titles: row -> its name.
+        height: of the axes in inches.
+    """
+    low, high = axes.get_ylim()
+    names = {row: wrap(title, _NAME_LENGTH) for row, title in titles.items()}
+    by_end = sorted(ends, key=lambda row: ends[row][1])
+    room = {row: _NAME_HEIGHT * len(names[row]) / height for row in by_end}
+    places = {row: (ends[row][1] - low) / (high - low) for row in by_end}
+    floor = 0.0
+    for row in by_end:
+        places[row] = max(places[row], floor + room[row] / 2)
+        floor = places[row] + room[row] / 2
+    ceiling = 1.0
+    for row in reversed(by_end):
+        places[row] = min(places[row], ceiling - room[row] / 2)
+        ceiling = places[row] - room[row] / 2
+    for row in by_end:
+        axes.text(
+            1.02,
+            places[row],
+            "\n".join(names[row]),
+            transform=axes.transAxes,
+            color=ends[row][0],
+            fontsize=8.5,
+            va="center",
+        )
+
+
+def _over_labelled_share(results: Results, row: str, metric: str) -> Line:
+    """Return labelled percentage -> test values, of the variants in which the row may be shown."""
+    study = results.study
+    line: dict[int, list[float]] = {}
+    for name, variant in study.variants.items():
+        if row in study.rows_of(name) and not results.refusal(name, row):
+            percentage = round(100 * (variant.labelled or 0))
+            line[percentage] = list(results.test_values(name, row, metric).values())
+    return dict(sorted(line.items()))
+
+
+def _over_rounds(curves: Sequence[Curve], metric: str = "") -> Line:
+    """Return round -> test values of a metric by seed; without a metric, validation values."""
+    line: dict[int, list[float]] = {}
+    for curve in curves:
+        values = curve.test[metric] if metric else curve.val
+        for round_, value in zip(curve.round, values, strict=True):
+            line.setdefault(round_, []).append(value)
+    return dict(sorted(line.items()))
+
+
+def _over_labels(curves: Sequence[Curve], metric: str) -> Line:
+    """Return number of labels -> the last test value with as many labels, by seed.
+
+    Seeds may have bought different numbers of labels: the place is their mean.
+    """
+    last_values: list[dict[int, float]] = []
+    for curve in curves:
+        if curve.labels:
+            last_values.append(dict(zip(curve.labels, curve.test[metric], strict=True)))
+    if not last_values:  # All labels are there from the start.
+        return {0: [curve.test[metric][-1] for curve in curves]}
+    line: dict[int, list[float]] = {}
+    for steps in zip(*(values.items() for values in last_values), strict=True):
+        label_counts = [labels for labels, _ in steps]
+        place = round(sum(label_counts) / len(label_counts))
+        line[place] = [value for _, value in steps]
+    return line

@@ -1,0 +1,206 @@
+"""A study's forest plot: how far each row is from the baseline, and which differences are withheld.
+
+A difference is grey if the rules of evidence would not let a claim on it be judged.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+from fedward.evaluation import paired_difference
+from fedward.evaluation.intervals import Interval
+from fedward.lab.bench.convergence import chosen_value
+from fedward.lab.bench.markdown import gap_text, metric_name
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.verdicts import refusal
+from fedward.report.drawing import FAINT, INK, SERIES, axes_of
+
+_WIDTH = 8.4
+_LEFT = 3.3
+"""Margin for the names of rows; all lengths are in inches."""
+_RIGHT = 2.0
+"""Margin for the differences in numbers."""
+_TOP = 0.1
+_BOTTOM = 0.5
+_LINE_HEIGHT = 0.17
+"""Height of a line of a name."""
+_SPACE = 0.09
+"""Height between two rows."""
+_NAME_LENGTH = 44
+"""Most letters in a line of a name."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row or a reference, compared with the baseline in the repetitions that both have."""
+
+    title: str
+    gap: Interval
+    withheld: bool
+    """Whether no conclusion may be drawn from it, by the rules of evidence."""
+    is_own: bool = False
+    """Whether the page is about this row."""
+    is_reference: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """The differences of one variant."""
+
+    title: str
+    """Empty if the study has one variant."""
+    differences: tuple[Difference, ...]
+    refusal: str = ""
+    """Why the metric must not be shown; then there are no differences."""
+
+
+def baseline_of(results: Results) -> str:
+    """Return the row that others are compared with: few labels, else the first pair's, else the
+    first row.
+    """
+    study = results.study
+    if study.lower:
+        return study.lower
+    if study.compare:
+        return study.compare[0][1]
+    return next(iter(study.rows))
+
+
+def groups_of(results: Results, metric: str) -> list[Group]:
+    """Return the differences from the baseline by variant, of the variants in which it has run."""
+    baseline = baseline_of(results)
+    groups = []
+    for variant in results.study.variants:
+        if not results.by_seed(variant, baseline):
+            continue
+        title = results.study.variants[variant].title
+        refused = results.bounds_refusal(variant, metric)
+        if refused:
+            groups.append(Group(title, (), refused))
+            continue
+        differences = (
+            *_of_rows(results, variant, baseline, metric),
+            *_of_references(results, variant, baseline, metric),
+        )
+        if differences:
+            groups.append(Group(title, differences))
+    return groups
+
+
+def _of_rows(results: Results, variant: str, baseline: str, metric: str) -> Iterator[Difference]:
+    """Yield the differences of all other rows of a variant."""
+    for row in results.study.rows_of(variant):
+        gap = results.gap((variant, row), (variant, baseline), metric)
+        if row != baseline and gap is not None:
+            places = ((variant, row), (variant, baseline))
+            yield Difference(
+                results.study.rows[row].title,
+                gap,
+                withheld=bool(refusal(results, places, metric)),
+                is_own=row == results.study.own,
+            )
+
+
+def _of_references(
+    results: Results, variant: str, baseline: str, metric: str
+) -> Iterator[Difference]:
+    """Yield the differences of the references of all sites together that a variant has itself."""
+    ours = results.test_values(variant, baseline, metric)
+    withheld = bool(refusal(results, ((variant, baseline),), metric))
+    for title, by_seed in results.references(variant, sites="pooled").items():
+        if any(record.variant != variant for record in by_seed.values()):
+            continue
+        seeds = sorted(set(by_seed) & set(ours))
+        if seeds:
+            gap = paired_difference(
+                [chosen_value(by_seed[seed], metric) for seed in seeds],
+                [ours[seed] for seed in seeds],
+            )
+            yield Difference(title, gap, withheld, is_reference=True)
+
+
+def draw_forest(results: Results) -> Any:
+    """Return the figure; None if nothing may be compared with the baseline.
+
+    Rows are from top to bottom as the study has them. Beside each stands its difference with the
+    95 % interval over repetitions, and their number.
+    """
+    metric = results.study.metrics[0]
+    groups = groups_of(results, metric)
+    if not groups:
+        return None
+    lines = _lines(groups)
+    height = sum(line.height for line in lines)
+    figure, axes = axes_of(_WIDTH, height + _TOP + _BOTTOM, _LEFT, _BOTTOM, _TOP, _RIGHT)
+    axes.grid(visible=False)
+    axes.grid(axis="x", color=FAINT, alpha=0.35, linewidth=0.6)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_ylim(height, 0)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    place = 0.0
+    for line in lines:
+        _draw_line(axes, line, place + line.height / 2)
+        place += line.height
+    axes.margins(x=0.08)
+    axes.locator_params(axis="x", nbins=5)
+    baseline = results.study.rows[baseline_of(results)].title
+    axes.set_xlabel(f"{metric_name(metric)}, test, minus {baseline}", color=INK)
+    return figure
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the picture: words alone, or a difference."""
+
+    texts: tuple[str, ...]
+    difference: Difference | None
+
+    @property
+    def height(self) -> float:
+        return _LINE_HEIGHT * len(self.texts) + _SPACE
+
+
+def _lines(groups: list[Group]) -> list[_Line]:
+    lines = []
+    for group in groups:
+        if group.title:
+            lines.append(_Line((group.title,), None))
+        if group.refusal:
+            lines.append(_Line(tuple(wrap(f"refused: {group.refusal}", _NAME_LENGTH)), None))
+        for difference in group.differences:
+            lines.append(_Line(tuple(wrap(difference.title, _NAME_LENGTH)), difference))
+    return lines
+
+
+def _draw_line(axes: Any, line: _Line, place: float) -> None:
+    """Draw a line of the picture at a height below its top."""
+    difference = line.difference
+    outside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8.5}
+    text = "\n".join(line.texts)
+    if difference is None:
+        axes.text(-0.03, place, text, ha="right", color=INK, fontweight="bold", **outside)
+        return
+    weight = "bold" if difference.is_own else "normal"
+    axes.text(-0.03, place, text, ha="right", color=INK, fontweight=weight, **outside)
+    number = f"{gap_text(difference.gap)}, n = {difference.gap.n}"
+    colour = _colour(difference)
+    axes.text(1.03, place, number, ha="left", color=INK, **outside)
+    gap = difference.gap
+    if gap.low is not None and gap.high is not None:
+        axes.plot([gap.low, gap.high], [place, place], color=colour, linewidth=1.6)
+    axes.plot(
+        [gap.mean],
+        [place],
+        color=colour,
+        marker="D" if difference.is_reference else "o",
+        markersize=5,
+        markerfacecolor="none" if difference.withheld else colour,
+    )
+
+
+def _colour(difference: Difference) -> str:
+    if difference.withheld:
+        return FAINT
+    return INK if difference.is_own else SERIES[0]

@@ -1,0 +1,93 @@
+"""What a study's part of a page says first, in at most three sentences."""
+
+from collections.abc import Sequence
+
+from fedward.evaluation import mean_and_interval
+from fedward.lab.bench.convergence import chosen_value
+from fedward.lab.bench.markdown import gap_text, metric_name
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.verdicts import Verdict, name_of, places, verdicts
+
+
+def in_short(results: Results, page: Sequence[Results]) -> str:
+    """Return what is shown, the values of the most important rows, and the best reference.
+
+    Args:
+        results: of the study.
+        page: results of all studies whose tables stand on the same page, ``results`` among them.
+    """
+    sentences = (_of_claims(results, page), _of_values(results), _of_references(results))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _of_claims(results: Results, page: Sequence[Results]) -> str:
+    if not results.study.claims:
+        return (
+            "**No difference between methods is shown**, as no claim stood in the study before it "
+            "ran."
+        )
+    by_verdict: dict[str, list[Verdict]] = {}
+    for verdict in verdicts(results, page):
+        by_verdict.setdefault(verdict.outcome, []).append(verdict)
+    parts = []
+    for outcome in ("shown", "opposite shown"):
+        for verdict in by_verdict.get(outcome, []):
+            parts.append(f"{outcome}, {_comparison(results, verdict)}")
+    for outcome in ("not shown", "not judged"):
+        count = len(by_verdict.get(outcome, []))
+        if count:
+            parts.append(f"{count} {outcome}")
+    count = len(results.study.claims)
+    claims = "The claim" if count == 1 else f"Of {count} claims"
+    some_shown = bool(by_verdict.get("shown") or by_verdict.get("opposite shown"))
+    opening = "" if some_shown else "**No difference between methods is shown.** "
+    return f"{opening}{claims}: {'; '.join(parts)}."
+
+
+def _comparison(results: Results, verdict: Verdict) -> str:
+    """Return a judged claim with its difference."""
+    claim = verdict.judged.claim
+    ours, theirs = places(results.study, claim)
+    gap = verdict.judged.gap
+    number = "" if gap is None else f" ({gap_text(gap)})"
+    return (
+        f"{metric_name(claim.metric)} {claim.direction} with *{name_of(results.study, *ours)}* "
+        f"than with *{name_of(results.study, *theirs)}*{number}"
+    )
+
+
+def _of_values(results: Results) -> str:
+    """Return the first metric of the rows of few labels, of the page and of all labels."""
+    study = results.study
+    metric = study.metrics[0]
+    variant = study.reference
+    if results.bounds_refusal(variant, metric):
+        return ""
+    parts = []
+    for row in dict.fromkeys((study.lower, study.own, study.upper)):
+        if row and not results.refusal(variant, row):
+            values = list(results.test_values(variant, row, metric).values())
+            parts.append(f"{mean_and_interval(values).mean:.3f} with *{study.rows[row].title}*")
+    if not parts:
+        return ""
+    variant_title = study.variants[variant].title
+    where = f" ({variant_title})" if variant_title else ""
+    return f"{metric_name(metric)} on test images{where} is {_joined(parts)}."
+
+
+def _of_references(results: Results) -> str:
+    """Return the value of the best reference that has the same few labels of all sites together."""
+    variant = results.study.reference
+    metric = results.study.metrics[0]
+    means = {}
+    for title, by_seed in results.references(variant, sites="pooled", labels="few").items():
+        values = [chosen_value(record, metric) for record in by_seed.values()]
+        means[title.removeprefix("reference: ")] = mean_and_interval(values).mean
+    if not means:
+        return ""
+    best = max(means, key=means.__getitem__)
+    return f"The best reference with few labels, {best}, has {means[best]:.3f}."
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]

@@ -1,0 +1,96 @@
+"""What a study shows first: differences, curves and sentences, and what is withheld."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedward.lab.bench.curves import shown_rows
+from fedward.lab.bench.forest import baseline_of, draw_forest, groups_of
+from fedward.lab.bench.in_short import in_short
+from fedward.lab.bench.records import Record
+from fedward.lab.bench.study import Cell
+from recorded import OWN, lines_of, results_of, study_of
+
+CLAIM = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
+STUDY = study_of(claims=[CLAIM])
+
+
+def weights_only(lines: dict[Cell, Record]) -> dict[Cell, Record]:
+    return {
+        cell: line if line.reference else replace(line, repetition="weights")
+        for cell, line in lines.items()
+    }
+
+
+def test_rows_and_references_are_compared_with_few_labels_by_repetition() -> None:
+    results = results_of(STUDY)
+    (group,) = groups_of(results, "accuracy")
+    ssfl, upper, pixels = group.differences
+    assert baseline_of(results) == "lower"
+    assert (ssfl.title, upper.title) == ("SSFL", "FedAvg, all labels")
+    assert ssfl.gap.mean == pytest.approx(0.1 + np.mean(OWN["ssfl"]))
+    assert ssfl.gap.sd == pytest.approx(np.std(OWN["ssfl"], ddof=1))
+    assert ssfl.gap.n == 5
+    assert ssfl.is_own
+    assert not upper.is_own
+    assert pixels.is_reference
+    assert pixels.gap.mean == pytest.approx(-0.1)
+    assert not any(difference.withheld for difference in group.differences)
+
+
+def test_what_no_rule_lets_one_judge_is_hollow_and_grey() -> None:
+    results = results_of(STUDY, weights_only(lines_of(STUDY)))
+    (group,) = groups_of(results, "accuracy")
+    assert all(difference.withheld for difference in group.differences)
+
+
+def test_a_refused_metric_has_no_number() -> None:
+    results = results_of(STUDY, lines_of(STUDY, {"upper": 0.6}))
+    (group,) = groups_of(results, "accuracy")
+    assert not group.differences
+    assert group.refusal.startswith("bounds not apart")
+    texts = {text.get_text() for text in draw_forest(results).axes[0].texts}
+    assert not any(re.search(r"n = \d", text) for text in texts)
+    assert "0.600" not in in_short(results, [results])
+
+
+def test_numbers_stand_beside_their_marks() -> None:
+    figure = draw_forest(results_of(STUDY))
+    places = {text.get_text(): text.get_position()[1] for text in figure.axes[0].texts}
+    (number,) = (text for text in places if text.startswith("+0.100 ["))
+    assert number.endswith("n = 5")
+    assert places[number] == places["SSFL"]
+    marks = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert marks[0].get_xydata()[0] == pytest.approx([0.1, places["SSFL"]])
+
+
+def test_at_most_four_rows_have_curves() -> None:
+    rows = {name: {"title": name, "job": "fedavg", "sites": "few/{seed}"} for name in "abcdefg"}
+    changes = {"rows": rows, "own": "e", "lower": "g", "upper": "f", "claims": []}
+    study = study_of(compare=[["b", "a"], ["e", "c"]], **changes)
+    level = dict.fromkeys(rows, 0.5)
+    assert shown_rows(results_of(study, lines_of(study, level))) == ["c", "e", "f", "g"]
+
+
+@pytest.mark.parametrize(
+    ("ssfl", "sentence"),
+    [
+        (0.7, "The claim: shown, Accuracy higher with *SSFL* than with *FedAvg, few labels* (+0.1"),
+        (0.5, "The claim: opposite shown, Accuracy higher with *SSFL* than"),
+        (0.601, "**No difference between methods is shown.** The claim: 1 not shown."),
+    ],
+)
+def test_the_first_sentence_says_what_became_of_the_claims(ssfl: float, sentence: str) -> None:
+    results = results_of(STUDY, lines_of(STUDY, {"ssfl": ssfl}))
+    text = in_short(results, [results])
+    assert text.startswith(sentence)
+    assert f"0.600 with *FedAvg, few labels*, {ssfl:.3f} with *SSFL* and 0.800 with" in text
+
+
+def test_without_claims_nothing_is_shown() -> None:
+    study = study_of()
+    results = results_of(study, lines_of(study))
+    text = in_short(results, [results])
+    assert text.startswith("**No difference between methods is shown**, as no claim stood")
