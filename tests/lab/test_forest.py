@@ -11,7 +11,8 @@ from fedward.lab.bench.forest import baseline_of, draw_forest, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.study import Cell
-from recorded import OWN, lines_of, results_of, study_of
+from fedward.lab.bench.summary import Page, summary_table
+from recorded import OWN, lines_of, reference, results_of, study_of
 
 CLAIM = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
 STUDY = study_of(claims=[CLAIM])
@@ -94,3 +95,22 @@ def test_without_claims_nothing_is_shown() -> None:
     results = results_of(study, lines_of(study))
     text = in_short(results, [results])
     assert text.startswith("**No difference between methods is shown**, as no claim stood")
+
+
+def test_the_table_of_all_studies_marks_what_may_be_concluded() -> None:
+    """Bold where the interval excludes 0, plain where it does not, italics where withheld."""
+    logistic = {"input": "pixels", "model": "logistic", "sites": "pooled", "labels": "few"}
+    lines = lines_of(STUDY, {"ssfl": 0.601})
+    lines |= reference(STUDY, [0.55, 0.54, 0.56, 0.55, 0.55], logistic)
+    judged = results_of(STUDY, lines)
+    withheld = results_of(STUDY, weights_only(lines))
+    refused = results_of(STUDY, lines_of(STUDY, {"upper": 0.6}))
+    table = summary_table([Page(judged, "a.md"), Page(withheld, "b.md"), Page(refused, "c.md")])
+    rows = [row.split(" | ") for row in table.splitlines()[2:]]
+    assert rows[0][0] == "| [Three rows](a.md)"
+    assert rows[0][1].startswith("Accuracy 0.600 [")
+    assert rows[0][3].startswith("SSFL: +0.001 [-")
+    assert rows[0][4].startswith("**+0.200 [+0.1")
+    assert rows[0][5].startswith("**-0.050 [-0.")
+    assert rows[1][4].startswith("*+0.200 [")
+    assert rows[2][1] == "Accuracy refused"

@@ -155,6 +155,11 @@ class Results:
                 candidates.append(_candidate(self.study.rows[row].title, records, metric))
         return candidates
 
+    def same_labels(self, variant: str, row: str, other: str) -> bool:
+        """Return whether two rows of a variant that have run see the same labels."""
+        labels = self._labels
+        return labels.get((variant, row)) == labels.get((variant, other)) is not None
+
     @cached_property
     def _labels(self) -> dict[tuple[str, str], tuple[object, ...]]:
         """(variant, row) -> what decides which labels it sees, of the rows that have run."""

@@ -1,0 +1,62 @@
+"""Write the table of all recorded studies into README.md and docs/results/README.md.
+
+python benchmarks/results_table.py
+"""
+
+from pathlib import Path
+
+from fedward.lab.bench.neighbours import neighbours
+from fedward.lab.bench.records import read_records
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.study import read_study
+from fedward.lab.bench.summary import Page, summary_table
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
+BEGIN = "<!-- all studies -->"
+END = "<!-- end all studies -->"
+NOTE = """\
+Columns to the right of *few labels* have the difference from it, repetition by repetition, with its
+95 % interval. **Bold**: the interval excludes 0. *Italics*: by the [rules]({studies}), nothing may
+be concluded from it."""
+
+
+def main() -> None:
+    """Write the table into both pages."""
+    for page, text in texts().items():
+        page.write_text(text, encoding="utf-8")
+
+
+def texts() -> dict[Path, str]:
+    """Return page -> its text with the table of today's results."""
+    recorded = _recorded()
+    new = {}
+    for page in (ROOT / "README.md", RESULTS / "README.md"):
+        at_root = page.parent == ROOT
+        to_results = "docs/results/" if at_root else ""
+        studies = "docs/studies.md" if at_root else "../studies.md"
+        table = summary_table([Page(results, f"{to_results}{name}") for name, results in recorded])
+        content = f"{table}\n\n{NOTE.format(studies=studies)}"
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        new[page] = f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
+    return new
+
+
+def _recorded() -> list[tuple[str, Results]]:
+    """Return the name of its page and the results of each recorded study, ordered by page."""
+    recorded = []
+    for page in sorted(RESULTS.glob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("<!-- study "):
+                name = line.split()[2]
+                study = ROOT / "benchmarks" / "studies" / f"{name}.json"
+                file = RESULTS / "data" / f"{name}.jsonl"
+                others = tuple(neighbours(study, file).values())
+                results = Results(read_study(study), read_records(file), others)
+                recorded.append((page.name, results))
+    return recorded
+
+
+if __name__ == "__main__":
+    main()

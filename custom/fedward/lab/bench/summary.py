@@ -1,0 +1,111 @@
+"""One table of all studies: what few labels reach, and how far sites alone, methods and all labels
+are from it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedward.evaluation import paired_difference
+from fedward.evaluation.intervals import Interval
+from fedward.lab.bench.convergence import chosen_value
+from fedward.lab.bench.markdown import Table, gap_text, interval_text, metric_name
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.verdicts import refusal
+
+COLUMNS = (
+    "images and network",
+    "few labels",
+    "each site alone",
+    "the page's method",
+    "all labels",
+    "best reference, few labels",
+)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A study's results, and the page that shows them."""
+
+    results: Results
+    link: str
+    """Path of the page, as the table writes it."""
+
+
+def summary_table(pages: Sequence[Page]) -> str:
+    """Return a line for each study with a row of few labels, in its first variant and metric.
+
+    A difference from few labels is bold if the rules let one judge it and its 95 % interval
+    excludes 0. It is in italics if the rules withhold it.
+    """
+    table = Table(COLUMNS)
+    for page in pages:
+        results = page.results
+        if results.study.lower and results.by_seed(results.study.reference, results.study.lower):
+            table.add(f"[{results.study.title}]({page.link})", *_cells(results))
+    return table.markdown()
+
+
+def _cells(results: Results) -> list[str]:
+    study = results.study
+    variant = study.reference
+    metric = study.metrics[0]
+    if results.bounds_refusal(variant, metric):
+        return [f"{metric_name(metric)} refused", "", "", "", ""]
+    few = list(results.test_values(variant, study.lower, metric).values())
+    return [
+        f"{metric_name(metric)} {interval_text(few, metric)}",
+        _row_cell(results, _alone(results), name=False),
+        _row_cell(results, "" if study.own == study.lower else study.own, name=True),
+        _row_cell(results, study.upper, name=False),
+        _reference_cell(results),
+    ]
+
+
+def _alone(results: Results) -> str:
+    """Return the row of sites that train alone from the start on the few labels; empty if none."""
+    study = results.study
+    for row in study.rows_of(study.reference):
+        starts_alone = study.rows[row].alone and not study.rows[row].init
+        if starts_alone and results.same_labels(study.reference, row, study.lower):
+            return row
+    return ""
+
+
+def _row_cell(results: Results, row: str, *, name: bool) -> str:
+    """Return a row's difference from few labels, after the row's name if wanted."""
+    study = results.study
+    variant = study.reference
+    if not row or row not in study.rows_of(variant):
+        return ""
+    places = ((variant, row), (variant, study.lower))
+    gap = results.gap(*places, study.metrics[0])
+    if gap is None:
+        return ""
+    text = _difference(gap, bool(refusal(results, places, study.metrics[0])))
+    return f"{study.rows[row].title}: {text}" if name else text
+
+
+def _reference_cell(results: Results) -> str:
+    """Return the difference of the reference with the highest mean, of all sites together."""
+    study = results.study
+    variant = study.reference
+    metric = study.metrics[0]
+    few = results.test_values(variant, study.lower, metric)
+    gaps = []
+    for by_seed in results.references(variant, sites="pooled", labels="few").values():
+        seeds = sorted(set(by_seed) & set(few))
+        if seeds:
+            ours = [chosen_value(by_seed[seed], metric) for seed in seeds]
+            gaps.append(paired_difference(ours, [few[seed] for seed in seeds]))
+    if not gaps:
+        return ""
+    best = max(gaps, key=lambda gap: gap.mean)
+    return _difference(best, bool(refusal(results, ((variant, study.lower),), metric)))
+
+
+def _difference(gap: Interval, withheld: bool) -> str:
+    text = gap_text(gap)
+    if withheld:
+        return f"*{text}*"
+    excludes_zero = gap.low is not None and gap.high is not None and gap.low * gap.high > 0
+    return f"**{text}**" if excludes_zero else text
