@@ -70,6 +70,7 @@ SETTINGS = (
     "participants=3",
     "images_per_round=64",
     "synthetic.images=160",
+    "synthetic.places=null",
     "net=small_cnn_gn",
     "data.image_size=32",
     f"evaluate_every={ROUNDS}",

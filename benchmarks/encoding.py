@@ -263,6 +263,7 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
     sizes = (
         "synthetic.images=160",
         "synthetic.sites=6",
+        "synthetic.places=null",
         "images_per_round=96",
         "evaluate_every=10",
     )

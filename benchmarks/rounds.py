@@ -56,6 +56,8 @@ SMALL = (
     "data.image_size=32",
     "images_per_round=208",
     "synthetic.images=240",
+    "synthetic.sites=10",
+    "synthetic.places=null",
     "evaluate_every=4",
 )
 """Said in full: the shipped jobs may change, these numbers should not."""

@@ -156,7 +156,7 @@ def test_settings_are_shown_side_by_side(capsys: pytest.CaptureFixture[str]) -> 
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines() if line}
     assert rows["setting"] == ["job", "default", "paper"]
-    assert rows["rounds"] == ["8", "500", "500"]
+    assert rows["rounds"] == ["5", "500", "500"]
     assert rows["net"] == ["small_cnn_gn", "small_cnn", "tf_efficientnet_b0"]
     assert "committee" not in rows  # It is 2 in all three.
     assert max(len(line) for line in printed.splitlines()) <= 80

@@ -33,6 +33,8 @@ def settings(rounds: int, steps: int) -> tuple[str, ...]:
         "class_weighting=none",
         "learning_rate=2e-3",
         "evaluate_every=1000",
+        "synthetic.sites=10",
+        "synthetic.places=null",
     )
 
 

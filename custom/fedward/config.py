@@ -116,6 +116,10 @@ class SyntheticData(_Frozen):
 
     From the eleventh on, sites repeat the cameras and diagnoses of the first ten in turn, with
     patients of their own."""
+    places: tuple[Annotated[int, Field(ge=1, le=10)], ...] | None = None
+    """Numbers of the sites whose cameras and diagnoses the sites have in turn.
+
+    None: those of all ten. With ``(1, 6)``, site-1 is as it is otherwise, and site-2 as site-6."""
     isolated: bool = False
     """Whether sites with an even number show no label at all."""
     labelled_sites: tuple[int, ...] | None = None

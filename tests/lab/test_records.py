@@ -216,6 +216,16 @@ def test_a_setting_that_is_new_counts_as_its_default(work: Bench, file: Path) ->
     assert not replace(result, settings={**older, "net": "none"}).is_of(asked)
 
 
+def test_synthetic_images_of_a_job_count_only_where_there_are_no_site_files(
+    work: Bench, file: Path
+) -> None:
+    result = read_records(file)[ALONE]
+    asked = work.experiment(ALONE)
+    other = replace(result, settings={**result.settings, "synthetic": {"sites": 3}})
+    assert not other.is_of(asked)
+    assert other.is_of(asked, site_files=True)
+
+
 @pytest.mark.parametrize(
     ("failed", "cell"), [(ALONE, ALONE), (Cell("all", "lower", 1), Cell("all", "warm", 1))]
 )

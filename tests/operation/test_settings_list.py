@@ -73,7 +73,7 @@ def test_a_job_says_where_it_differs(
 ) -> None:
     assert cli.main(["settings", "fedperl"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    place = lines.index("  rounds: whole number, 1 or more; default 500; in this job 8")
+    place = lines.index("  rounds: whole number, 1 or more; default 500; in this job 5")
     assert lines[place + 1] == "      R: communication rounds. Paper: 500."
     assert "  batch: whole number, 1 or more; default 16" in lines
     assert max(map(len, lines)) <= 80

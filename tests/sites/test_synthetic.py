@@ -29,6 +29,19 @@ def test_further_sites_are_like_the_first_ten():
         assert not pictures[0] & pictures[1]
 
 
+def test_sites_have_the_chosen_places_in_turn():
+    chosen = SyntheticData(images=40, labelled=1.0, places=(9, 6))
+    counts = {}
+    for site in ("site-1", "site-2", "site-3"):
+        labels = synthetic_site(site, SPEC, chosen, 1).labelled.labels
+        counts[site] = np.bincount(labels, minlength=8).tolist()
+    alike = synthetic_site(
+        "site-6", SPEC, SyntheticData(images=40, labelled=1.0), 1
+    ).labelled.labels
+    assert counts["site-1"] == counts["site-3"] != counts["site-2"]
+    assert counts["site-2"] == np.bincount(alike, minlength=8).tolist()
+
+
 def labels_of(data):
     """Return the labels of all images of a site, seen or not, by what it would label in full."""
     whole = synthetic_site(data.site, SPEC, SyntheticData(labelled=1.0), 1)

@@ -129,14 +129,19 @@ def synthetic_sites() -> list[str]:
     return list(_PLACES)
 
 
-def _place_of(site: str) -> _Place | None:
-    """Return a site's place; None if no synthetic site has this name."""
+def _place_of(site: str, numbers: Sequence[int] | None) -> _Place | None:
+    """Return a site's place; None if no synthetic site has this name.
+
+    ``numbers``: those of the places that sites have in turn, counted from 1; None: all.
+    """
     if site == SERVER:
         return _Place(1.0, _PUBLIC, Style())
     number = re.fullmatch(r"site-([1-9]\d{0,3})", site)
     if number is None:
         return None
     places = list(_PLACES.values())
+    if numbers:
+        places = [places[place - 1] for place in numbers]
     return places[(int(number[1]) - 1) % len(places)]
 
 
@@ -170,7 +175,7 @@ def synthetic_site(
             expected="a job of one label an image",
             found="data.multi_label=true",
         )
-    place = _place_of(site)
+    place = _place_of(site, synthetic.places)
     if place is None:
         raise DataError(
             f"synthetic site {site}",

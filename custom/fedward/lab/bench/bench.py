@@ -157,7 +157,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
                 expected="a row of the study",
                 found="none",
             )
-        if not record.is_of(work.experiment(cell)):
+        if not work.is_current(record):
             raise ConfigError(
                 f"{work.file}, {cell}",
                 "Run the cell again.",

@@ -132,10 +132,15 @@ class Record:
         """The cell of the study; a file has one line for each."""
         return Cell(self.variant, self.row, self.seed, self.doubled)
 
-    def is_of(self, experiment: Experiment) -> bool:
-        """Return whether the run had these settings; settings that are not named have defaults."""
+    def is_of(self, experiment: Experiment, *, site_files: bool = False) -> bool:
+        """Return whether the run had these settings; settings that are not named have defaults.
+
+        With ``site_files``, what the settings say of synthetic images makes no difference.
+        """
         try:
             recorded = Experiment.model_validate(self.settings)
+            if site_files:
+                recorded = recorded.model_copy(update={"synthetic": experiment.synthetic})
             return _with_defaults(recorded) == _with_defaults(experiment)
         except (ValidationError, ConfigError):
             return False

@@ -14,7 +14,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import write_bought
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import Cut, Repetition, add_records, read_records
+from fedward.lab.bench.records import Cut, Record, Repetition, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import cut_of, repetition_of
 from fedward.lab.bench.study import Cell, Settings, Study
@@ -97,11 +97,12 @@ class Bench:
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells without a kept result of the same settings."""
         kept = read_records(self.file)
-        return [
-            cell
-            for cell in cells
-            if cell not in kept or not kept[cell].is_of(self.experiment(cell))
-        ]
+        return [cell for cell in cells if cell not in kept or not self.is_current(kept[cell])]
+
+    def is_current(self, record: Record) -> bool:
+        """Return whether a kept result has the settings that its cell has now."""
+        site_files = self.files_of(record.cell) is not None
+        return record.is_of(self.experiment(record.cell), site_files=site_files)
 
     def run_cell(self, cell: Cell) -> str:
         """Run a cell, keep its result, and return its test values for a person to read.
