@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from selenium.webdriver import Chrome
 
-from chromium import Server, Tab, start_browser
+from chromium import Served, Server, Tab, start_browser
 from fedward.annotation import Queue, Rules, queue_folder
 from fedward.annotation.desk import Desk, Message
 from fedward.label_kinds import kind_of_field
@@ -138,24 +138,38 @@ def tab(browser: Chrome) -> Iterator[Tab]:
 
 
 @pytest.fixture
-def serving() -> Iterator[list[Server]]:
-    """Servers put into it are ended with the test."""
-    servers: list[Server] = []
-    yield servers
-    for server in servers:
-        server.process.kill()
-        server.process.communicate()
+def serving() -> Iterator[list[Served]]:
+    """Pages put into it are ended with the test."""
+    pages: list[Served] = []
+    yield pages
+    for page in pages:
+        page.end()
 
 
 @pytest.fixture
-def serve(big_clinic: Any, serving: list[Server]) -> Callable[..., Server]:
-    """Start the command on the big clinic."""
+def serve(big_clinic: Any, serving: list[Served]) -> Callable[[], Served]:
+    """Serve the big clinic."""
 
-    def start(port: int = 0, *options: str) -> Server:
-        serving.append(Server(big_clinic.site_file, CLASSES, port, *options))
+    def start() -> Served:
+        serving.append(Served(big_clinic.site_file, CLASSES))
         return serving[-1]
 
     return start
+
+
+@pytest.fixture
+def command(big_clinic: Any) -> Iterator[Callable[..., Server]]:
+    """Start the command on the big clinic, in a process that can be killed."""
+    servers: list[Server] = []
+
+    def start(port: int = 0) -> Server:
+        servers.append(Server(big_clinic.site_file, CLASSES, port))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The page checked by axe-core in each of its states, and read by keyboard alone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
 from accessibility import found_by_axe, needs_axe
-from chromium import Server, Tab
+from chromium import Served, Tab
+from fedward.label_kinds import SEVERAL_LABELS
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +26,7 @@ reading:
 
 
 @pytest.fixture
-def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
+def address(make_clinic: Callable[[int], Any], serving: list[Served]) -> str:
     """A page on six images, the first of which is grey; three lesions of two patients."""
     clinic = make_clinic(6)
     rows = ["sample_id,image,label,patient,lesion,age"]
@@ -38,10 +39,8 @@ def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
     Image.fromarray(grey).save(clinic.site_file.parent / "images" / "s00.png")
     clinic.site_file.write_text(_READING)
     clinic.ask(*clinic.ids)
-    server = Server(clinic.site_file, ("MEL", "NV", "BCC"))
-    yield server.address
-    server.process.kill()
-    server.process.communicate()
+    serving.append(Served(clinic.site_file, ("MEL", "NV", "BCC")))
+    return serving[0].address
 
 
 @needs_axe
@@ -101,7 +100,12 @@ def test_axe_finds_nothing_in_any_state(
 @needs_axe
 @pytest.mark.parametrize(("width", "height", "scheme"), [(1366, 625, "dark"), (390, 844, "light")])
 def test_axe_finds_nothing_where_findings_are_ticked(
-    tab: Tab, make_clinic: Callable[[int], Any], width: int, height: int, scheme: str
+    tab: Tab,
+    make_clinic: Callable[[int], Any],
+    serving: list[Served],
+    width: int,
+    height: int,
+    scheme: str,
 ) -> None:
     tab.command(
         "Emulation.setDeviceMetricsOverride",
@@ -118,22 +122,18 @@ def test_axe_finds_nothing_where_findings_are_ticked(
         "kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {readers: 2}\n"
     )
     clinic.ask(*clinic.ids, several=True)
-    server = Server(
-        clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label"
+    serving.append(
+        Served(clinic.site_file, [f"Finding {number}" for number in range(14)], SEVERAL_LABELS)
     )
-    try:
-        tab.open(server.address)
-        violations = {"question": found_by_axe(tab.browser)}
-        tab.press("12")
-        violations["ticked"] = found_by_axe(tab.browser)
-        tab.answer(Keys.ENTER)
-        tab.run("document.querySelector('details').open = true")
-        violations["the next"] = found_by_axe(tab.browser)
-        tab.press("?")
-        violations["help"] = found_by_axe(tab.browser)
-    finally:
-        server.process.kill()
-        server.process.communicate()
+    tab.open(serving[0].address)
+    violations = {"question": found_by_axe(tab.browser)}
+    tab.press("12")
+    violations["ticked"] = found_by_axe(tab.browser)
+    tab.answer(Keys.ENTER)
+    tab.run("document.querySelector('details').open = true")
+    violations["the next"] = found_by_axe(tab.browser)
+    tab.press("?")
+    violations["help"] = found_by_axe(tab.browser)
     assert {state: each for state, each in violations.items() if each} == {}
 
 

@@ -10,7 +10,7 @@ from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from chromium import Server, Tab, start_browser
+from chromium import Served, Server, Tab, start_browser
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +18,7 @@ CLASSES = ("MEL", "NV", "BCC")
 
 
 def test_twenty_images_are_answered_by_keyboard_over_a_reload(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     tab.open(serve().address)
     assert tab.text("reader") == "Anna"
@@ -39,7 +39,7 @@ def test_twenty_images_are_answered_by_keyboard_over_a_reload(
 
 
 def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     tab.open(serve().address)
     skipped = tab.answer("s")
@@ -66,7 +66,7 @@ def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
     assert tab.about() == skipped
 
 
-def test_buttons_do_what_keys_do(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+def test_buttons_do_what_keys_do(tab: Tab, serve: Callable[[], Served], big_clinic: Any) -> None:
     tab.open(serve().address)
     first = tab.about()
     tab.browser.find_element(By.CSS_SELECTOR, "[data-label=BCC]").click()
@@ -77,24 +77,19 @@ def test_buttons_do_what_keys_do(tab: Tab, serve: Callable[..., Server], big_cli
 
 
 def test_new_requests_appear_on_a_page_that_waits(
-    tab: Tab, serve: Callable[..., Server], make_clinic: Callable[[int], Any]
+    tab: Tab, serving: list[Served], make_clinic: Callable[[int], Any]
 ) -> None:
     clinic = make_clinic(2)
-    server = Server(clinic.site_file, CLASSES)
-    try:
-        tab.browser.get(server.address)
-        tab.find("name").send_keys("Anna" + Keys.ENTER)
-        tab.until(lambda: "No images have been asked for" in tab.text("empty"))
-        clinic.ask("s01")
-        tab.until(
-            lambda: tab.run("window.dispatchEvent(new Event('focus'))") or tab.about() == "s01"
-        )
-    finally:
-        server.end(signal.SIGKILL)
+    serving.append(Served(clinic.site_file, CLASSES))
+    tab.browser.get(serving[0].address)
+    tab.find("name").send_keys("Anna" + Keys.ENTER)
+    tab.until(lambda: "No images have been asked for" in tab.text("empty"))
+    clinic.ask("s01")
+    tab.until(lambda: tab.run("window.dispatchEvent(new Event('focus'))") or tab.about() == "s01")
 
 
 def test_two_tabs_at_once_never_answer_the_same_image_twice(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     address = serve().address
     tab.open(address)
@@ -112,7 +107,7 @@ def test_two_tabs_at_once_never_answer_the_same_image_twice(
 
 
 def test_an_image_answered_in_another_tab_is_not_answered_again(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any, make_clinician: Callable[..., Any]
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any, make_clinician: Callable[..., Any]
 ) -> None:
     tab.open(serve().address)
     first = tab.about()
@@ -124,7 +119,7 @@ def test_an_image_answered_in_another_tab_is_not_answered_again(
 
 
 def test_a_second_reader_sees_the_same_images_and_the_agreement(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     big_clinic.site_file.write_text(big_clinic.site_file.read_text() + "reading: {readers: 2}\n")
     tab.open(serve().address)
@@ -143,7 +138,7 @@ def test_a_second_reader_sees_the_same_images_and_the_agreement(
 
 
 def test_two_tabs_may_have_two_readers(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     """A name that is changed in one tab is not that of the answers given in the other."""
     big_clinic.site_file.write_text(big_clinic.site_file.read_text() + "reading: {readers: 2}\n")
@@ -165,9 +160,9 @@ def test_two_tabs_may_have_two_readers(
 
 
 def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, command: Callable[..., Server], big_clinic: Any
 ) -> None:
-    server = serve()
+    server = command()
     tab.open(server.address)
     first = tab.answer("1")
     second = tab.answer("2")
@@ -180,7 +175,7 @@ def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
     assert [each.text[-3:] for each in tab.browser.find_elements(By.CSS_SELECTOR, ".chosen")] == [
         "BCC"
     ]
-    again = serve(server.port)
+    again = command(server.port)
     assert again.address == server.address
     tab.wait_for_image(other_than=third)
     assert tab.text("trouble") == ""
@@ -188,22 +183,22 @@ def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
     assert tab.browser.find_elements(By.CSS_SELECTOR, ".chosen") == []
     assert big_clinic.queue.labels() == {first: "MEL", second: "NV", third: "BCC"}
     again.end(signal.SIGKILL)
-    serve(server.port)
+    command(server.port)
     tab.browser.refresh()
     tab.wait_for_image()
     assert tab.text("count") == "3 of 24"
 
 
 def test_a_page_of_a_former_server_says_its_answer_is_unsaved(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, command: Callable[..., Server], big_clinic: Any
 ) -> None:
-    server = serve()
+    server = command()
     tab.open(server.address)
     code, text = server.end(signal.SIGINT)
     assert (code, "saved" in text) == (0, True)
     assert server.line.count("\n") == 1
     assert not (big_clinic.queue.folder / "token").exists()
-    serve(server.port)
+    command(server.port)
     tab.press("1")
     tab.until(lambda: "Not saved." in tab.text("trouble"))
     assert "new address" in tab.text("trouble")
@@ -217,9 +212,9 @@ return window.dispatchEvent(leaving);
 
 
 def test_the_page_asks_before_it_is_left_with_an_unsaved_answer(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, command: Callable[..., Server], big_clinic: Any
 ) -> None:
-    server = serve()
+    server = command()
     tab.open(server.address)
     assert tab.run(_WOULD_LEAVE)
     server.end(signal.SIGKILL)
@@ -229,7 +224,7 @@ def test_the_page_asks_before_it_is_left_with_an_unsaved_answer(
     assert not tab.run(_WOULD_LEAVE)
     tab.find("reader").click()
     assert not tab.find("who").is_displayed()
-    serve(server.port)
+    command(server.port)
     tab.until(lambda: "new address" in tab.text("trouble"))
     assert tab.run(_WOULD_LEAVE)
     tab.find("reader").click()
@@ -237,7 +232,7 @@ def test_the_page_asks_before_it_is_left_with_an_unsaved_answer(
 
 
 def test_a_name_that_a_spreadsheet_would_carry_out_is_not_taken(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     tab.browser.get(serve().address)
     tab.find("name").send_keys(" =1+1" + Keys.ENTER)
@@ -249,7 +244,7 @@ def test_a_name_that_a_spreadsheet_would_carry_out_is_not_taken(
 
 
 def test_an_image_that_cannot_be_shown_cannot_be_labelled(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     (big_clinic.site_file.parent / "images" / "s00.png").write_bytes(b"no image")
     tab.browser.get(serve().address)
@@ -263,7 +258,7 @@ def test_an_image_that_cannot_be_shown_cannot_be_labelled(
 
 
 def test_single_keys_can_be_switched_off(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     tab.open(serve().address)
     tab.press("?")
@@ -290,7 +285,7 @@ def box(tab: Tab) -> dict[str, float]:
 
 
 def test_zoom_by_key_wheel_finger_and_button_and_moving(
-    tab: Tab, serve: Callable[..., Server]
+    tab: Tab, serve: Callable[[], Served]
 ) -> None:
     tab.open(serve().address)
     stage = tab.find("stage")
@@ -352,7 +347,7 @@ def sized_browser(request: pytest.FixtureRequest) -> Iterator[Chrome]:
 
 
 def test_nothing_is_cut_off_at_any_width_and_text_size(
-    sized_browser: Chrome, serve: Callable[..., Server], big_clinic: Any
+    sized_browser: Chrome, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     tab = Tab(sized_browser, sized_browser.current_window_handle)
     address = serve().address
@@ -402,42 +397,34 @@ return [...parts].filter((part) => {
 """
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "classes"),
-    [
-        (1366, 625, 20),
-        (1366, 625, 8),
-        (844, 390, 8),
-        (1024, 768, 20),
-        (768, 1024, 20),
-        (768, 1024, 8),
-    ],
-)
+_SIZES = {
+    8: [(1366, 625), (844, 390), (768, 1024)],
+    20: [(1366, 625), (1024, 768), (768, 1024)],
+}
+
+
+@pytest.mark.parametrize("classes", _SIZES)
 def test_image_and_all_answers_are_in_view_at_once(
-    tab: Tab, big_clinic: Any, width: int, height: int, classes: int
+    tab: Tab, big_clinic: Any, serving: list[Served], classes: int
 ) -> None:
     """On a laptop, a telephone and a tablet, with names that are long."""
     with big_clinic.site_file.open("a") as file:
         file.write(f"site: {'Universitätsklinikum Überall, ' * 4}\n")
-    server = Server(
-        big_clinic.site_file,
-        [*LONG, *(f"lung_opacity_{index}" for index in range(classes - len(LONG)))],
-    )
-    try:
+    names = [*LONG, *(f"lung_opacity_{index}" for index in range(classes - len(LONG)))]
+    serving.append(Served(big_clinic.site_file, names))
+    for width, height in _SIZES[classes]:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         tab.command("Emulation.setDeviceMetricsOverride", **size)
-        tab.open(server.address)
+        tab.open(serving[0].address)
         tab.answer("1")
         tab.wait_for_image()
-        assert tab.run(_IN_VIEW) == []
+        assert tab.run(_IN_VIEW) == [], (width, height)
         document = tab.run(
             "return [document.scrollingElement.scrollWidth, document.scrollingElement.scrollHeight]"
         )
         assert document == [width, height]
         shown = box(tab)
         assert max(shown["width"], shown["height"]) > 0.55 * min(width, height)
-    finally:
-        server.end(signal.SIGKILL)
 
 
 _CONTRAST = """
@@ -460,7 +447,7 @@ return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_in_light_and_in_dark(
-    tab: Tab, serve: Callable[..., Server], scheme: str
+    tab: Tab, serve: Callable[[], Served], scheme: str
 ) -> None:
     """The contrast ratio of WCAG 2.2, at least 4.5."""
     tab.command(
@@ -483,7 +470,7 @@ def test_text_stands_out_in_light_and_in_dark(
 
 
 def test_everything_has_a_name_and_can_be_reached_with_tab(
-    tab: Tab, serve: Callable[..., Server]
+    tab: Tab, serve: Callable[[], Served]
 ) -> None:
     tab.open(serve().address)
     buttons = [
@@ -507,7 +494,7 @@ def test_everything_has_a_name_and_can_be_reached_with_tab(
     assert "stage" in reached
 
 
-def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[..., Server]) -> None:
+def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[[], Served]) -> None:
     server = serve()
     tab.open(server.address)
     tab.answer("1")
@@ -519,7 +506,7 @@ def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[..., S
 
 
 def test_folders_that_may_name_the_class_are_not_shown(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
     """Images that came in a folder for each class have ids that begin with it."""
     table = big_clinic.site_file.with_name("manifest.csv")

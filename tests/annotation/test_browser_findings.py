@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from chromium import Server, Tab
+from chromium import Served, Tab
 from fedward.annotation import Queue, queue_of
 from fedward.label_kinds import SEVERAL_LABELS
 
@@ -22,13 +22,13 @@ reading: {classes: {Mass: {title: A mass}}, readers: %d}
 
 
 @pytest.fixture
-def at(clinic: Any, serving: list[Server]) -> Callable[..., Server]:
+def at(clinic: Any, serving: list[Served]) -> Callable[..., Served]:
     """Serve six images to so many readers."""
 
-    def start(readers: int = 1) -> Server:
+    def start(readers: int = 1) -> Served:
         clinic.site_file.write_text(_SITE % readers)
         clinic.ask(*clinic.ids, several=True)
-        serving.append(Server(clinic.site_file, FINDINGS, 0, "--multi-label"))
+        serving.append(Served(clinic.site_file, FINDINGS, SEVERAL_LABELS))
         return serving[-1]
 
     return start
@@ -47,7 +47,7 @@ def ticked(tab: Tab) -> list[str]:
 
 
 def test_digits_toggle_and_enter_sends(
-    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+    tab: Tab, at: Callable[..., Served], queue: Callable[[], Queue]
 ) -> None:
     tab.open(at().address)
     tab.press(Keys.ENTER)
@@ -72,7 +72,7 @@ def test_digits_toggle_and_enter_sends(
 
 
 def test_mouse_ticks_undo_and_changed_answers(
-    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+    tab: Tab, at: Callable[..., Served], queue: Callable[[], Queue]
 ) -> None:
     tab.open(at().address)
     for name in ("Edema", "Mass"):
@@ -98,7 +98,7 @@ def test_mouse_ticks_undo_and_changed_answers(
     assert queue().labels() == {"s00": "Hernia|Mass"}
 
 
-def test_ticks_stay_when_the_page_looks_again(tab: Tab, at: Callable[..., Server]) -> None:
+def test_ticks_stay_when_the_page_looks_again(tab: Tab, at: Callable[..., Served]) -> None:
     tab.open(at().address)
     tab.press("2")
     tab.run("window.dispatchEvent(new Event('focus'))")
@@ -109,7 +109,7 @@ def test_ticks_stay_when_the_page_looks_again(tab: Tab, at: Callable[..., Server
 
 
 def test_fingers_tick_on_a_telephone(
-    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+    tab: Tab, at: Callable[..., Served], queue: Callable[[], Queue]
 ) -> None:
     tab.command(
         "Emulation.setDeviceMetricsOverride",
@@ -135,7 +135,7 @@ def test_fingers_tick_on_a_telephone(
 
 
 def test_tab_space_and_the_send_button_are_enough(
-    tab: Tab, at: Callable[..., Server], queue: Callable[[], Queue]
+    tab: Tab, at: Callable[..., Served], queue: Callable[[], Queue]
 ) -> None:
     tab.open(at().address)
     tab.run("document.getElementById('shortcuts').click()")
@@ -151,7 +151,7 @@ def test_tab_space_and_the_send_button_are_enough(
 
 def test_two_readers_are_told_how_far_they_agree(
     tab: Tab,
-    at: Callable[..., Server],
+    at: Callable[..., Served],
     queue: Callable[[], Queue],
     make_clinician: Callable[..., Any],
 ) -> None:
@@ -167,7 +167,7 @@ def test_two_readers_are_told_how_far_they_agree(
 
 
 def test_a_job_of_another_kind_closes_the_open_page(
-    tab: Tab, at: Callable[..., Server], clinic: Any, queue: Callable[[], Queue]
+    tab: Tab, at: Callable[..., Served], clinic: Any, queue: Callable[[], Queue]
 ) -> None:
     tab.open(at().address)
     tab.press("1")

@@ -1,7 +1,6 @@
 """Reading at the page: lesions, earlier answers, refused images, adjudication, windows."""
 
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from PIL import Image
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from chromium import Server, Tab
+from chromium import Served, Tab
 from fedward.annotation import queue_of
 
 pytestmark = pytest.mark.browser
@@ -42,18 +41,15 @@ def lesions(make_clinic: Callable[[int], Any]) -> Any:
 
 
 @pytest.fixture
-def at(lesions: Any) -> Iterator[Callable[..., Server]]:
+def at(lesions: Any, serving: list[Served]) -> Callable[..., Served]:
     """Serve the clinic with lines added to its site file."""
-    servers: list[Server] = []
 
-    def start(more: str = "") -> Server:
+    def start(more: str = "") -> Served:
         lesions.site_file.write_text(_READING + more)
-        servers.append(Server(lesions.site_file, CLASSES))
-        return servers[-1]
+        serving.append(Served(lesions.site_file, CLASSES))
+        return serving[-1]
 
-    yield start
-    for server in servers:
-        server.end(signal.SIGKILL)
+    return start
 
 
 def pressed(tab: Tab, where: str) -> list[str]:
@@ -65,7 +61,7 @@ def pressed(tab: Tab, where: str) -> list[str]:
 
 
 def test_a_lesion_is_asked_once_beside_its_other_images(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
     assert tab.text("question") == "What does this lesion show?"
@@ -81,7 +77,7 @@ def test_a_lesion_is_asked_once_beside_its_other_images(
 
 
 def test_no_answer_is_given_while_another_image_is_looked_at(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
     tab.browser.find_element(By.CSS_SELECTOR, "#strip [data-id=s03]").click()
@@ -96,7 +92,7 @@ def test_no_answer_is_given_while_another_image_is_looked_at(
 
 
 def test_own_answers_are_listed_shown_and_changed_by_keyboard(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
     tab.answer("1")
@@ -119,7 +115,7 @@ def test_own_answers_are_listed_shown_and_changed_by_keyboard(
 
 
 def test_what_is_looked_at_again_may_stay_as_it_is(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
     first = tab.answer("x")
@@ -135,7 +131,7 @@ def test_what_is_looked_at_again_may_stay_as_it_is(
 
 
 def test_an_adjudicator_is_told_that_readers_differ(
-    tab: Tab, at: Callable[..., Server], lesions: Any, make_clinician: Callable[..., Any]
+    tab: Tab, at: Callable[..., Served], lesions: Any, make_clinician: Callable[..., Any]
 ) -> None:
     server = at("  readers: 2\n  adjudicators: [Dr. Weiss]\n")
     queue = queue_of(lesions.site_file)
@@ -151,7 +147,7 @@ def test_an_adjudicator_is_told_that_readers_differ(
 
 
 def test_seconds_are_those_at_the_question(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
     tab.answer("1")
@@ -171,7 +167,7 @@ return drawing.getImageData(arguments[0], 0, 1, 1).data[0];
 
 
 def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
-    tab: Tab, at: Callable[..., Server], lesions: Any
+    tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     values = np.tile(np.linspace(1000, 5000, 40).astype(np.uint16), (30, 1))
     Image.fromarray(values).save(lesions.site_file.parent / "images" / "s00.png")
@@ -215,7 +211,7 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
     tab.until(lambda: tab.text("centre-now") == "3000" and tab.run(_SHOWN, 20) == before)
 
 
-def test_colour_has_no_window(tab: Tab, at: Callable[..., Server]) -> None:
+def test_colour_has_no_window(tab: Tab, at: Callable[..., Served]) -> None:
     tab.open(at().address)
     tab.press("w")
     assert not tab.find("window").is_displayed()

@@ -1,14 +1,13 @@
 """The slices of a volume at the page: by key, wheel and slider, and in one window."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 import nifti_files
-from chromium import Server, Tab
+from chromium import Served, Tab
 from fedward.annotation import queue_of
 
 pytestmark = pytest.mark.browser
@@ -25,11 +24,9 @@ def site(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(site: Path) -> Iterator[Server]:
-    running = Server(site, ("MEL", "NV"))
-    yield running
-    running.process.kill()
-    running.process.communicate()
+def server(site: Path, serving: list[Served]) -> Served:
+    serving.append(Served(site, ("MEL", "NV")))
+    return serving[0]
 
 
 def on_stage(tab: Tab) -> str:
@@ -48,7 +45,7 @@ def at(tab: Tab, index: int) -> None:
 
 
 def test_slices_are_scrolled_and_the_asked_one_is_answered(
-    tab: Tab, server: Server, site: Path
+    tab: Tab, server: Served, site: Path
 ) -> None:
     tab.command(
         "Emulation.setDeviceMetricsOverride",
@@ -83,7 +80,7 @@ def test_slices_are_scrolled_and_the_asked_one_is_answered(
     assert [entry for entry in tab.browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Server) -> None:
+def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Served) -> None:
     tab.open(server.address)
     tab.until(lambda: tab.find("window").is_displayed())
     tab.press("w")
@@ -103,7 +100,7 @@ def test_window_and_zoom_stay_from_slice_to_slice(tab: Tab, server: Server) -> N
     assert tab.run("return document.getElementById('image').style.filter") == ""
 
 
-def test_a_telephone_has_room_for_the_slider(tab: Tab, server: Server) -> None:
+def test_a_telephone_has_room_for_the_slider(tab: Tab, server: Served) -> None:
     tab.command(
         "Emulation.setDeviceMetricsOverride",
         width=390,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chromium import Server, Tab
+from chromium import Served, Server, Tab
 from waiting import PATIENCE
 
 pytestmark = pytest.mark.browser
@@ -100,7 +100,7 @@ const tried = (promise) => promise.then(kind, () => "refused");
 )
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 def test_a_page_elsewhere_gets_nothing(
-    tab: Tab, serve: Callable[..., Server], big_clinic: Any, hostile: Hostile, name: str
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any, hostile: Hostile, name: str
 ) -> None:
     server = serve()
     tab.open(server.address)
@@ -125,7 +125,7 @@ def test_a_page_elsewhere_gets_nothing(
     "reveals the names of the site and its classes; opens no image, id or answer",
 )
 def test_what_another_port_hears_opens_nothing(
-    tab: Tab, serve: Callable[..., Server], hostile: Hostile
+    tab: Tab, serve: Callable[[], Served], hostile: Hostile
 ) -> None:
     server = serve()
     tab.open(server.address)
@@ -153,8 +153,8 @@ def test_what_another_port_hears_opens_nothing(
     "**not covered**: what open tabs send opens the page once it is started again. "
     "After a crash delete the file `token` and hand out the new address",
 )
-def test_who_takes_the_port_hears_open_tabs(tab: Tab, serve: Callable[..., Server]) -> None:
-    server = serve()
+def test_who_takes_the_port_hears_open_tabs(tab: Tab, command: Callable[..., Server]) -> None:
+    server = command()
     tab.open(server.address)
     server.end(signal.SIGKILL)
     squatter = Hostile(server.port)
@@ -165,7 +165,7 @@ def test_who_takes_the_port_hears_open_tabs(tab: Tab, serve: Callable[..., Serve
     finally:
         squatter.end()
     tab.browser.get("about:blank")
-    again = serve(server.port)
+    again = command(server.port)
     asking = HTTPConnection("127.0.0.1", again.port, timeout=PATIENCE)
     stolen = {name: heard[name] for name in ("Cookie", "X-Form-Secret")}
     asking.request("GET", "/state?annotator=Anna", headers=stolen)
@@ -180,7 +180,7 @@ _MARKUP = '<img src=x onerror="document.title=1">'
     "markup, scripts or an SVG as ids, cells, titles, definitions or the site's name",
     "shown as text; nothing runs or is loaded from elsewhere",
 )
-def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: list[Server]) -> None:
+def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: list[Served]) -> None:
     clinic = make_clinic(2)
     folder = clinic.site_file.parent
     quoted = _MARKUP.replace('"', '""')
@@ -200,7 +200,7 @@ def test_markup_is_text(tab: Tab, make_clinic: Callable[[int], Any], serving: li
         f"max_rejected: 0.9\nreading: {{columns: [age], classes: {{{shown}}}}}\n"
     )
     clinic.ask(second, first)
-    serving.append(Server(clinic.site_file, CLASSES))
+    serving.append(Served(clinic.site_file, CLASSES))
     tab.browser.get(serving[-1].address)
     tab.find("name").send_keys("Anna\n")
     tab.until(lambda: _MARKUP in tab.text("facts"))

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from fedward.annotation.desk import Desk
+from fedward.annotation.page.app import Page
+from fedward.annotation.page.guard import Guard
+from fedward.annotation.page.server import Token, address, listen, server
+from fedward.annotation.pictures import Pictures
+from fedward.annotation.queue import queue_of
+from fedward.label_kinds import ONE_LABEL, LabelKind
 from waiting import PATIENCE
 
 FLAGS = (
@@ -64,6 +72,30 @@ class Server:
         self.process.send_signal(how)
         text, _ = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, text
+
+
+class Served:
+    """The page as the command serves it, in a thread, because a process takes seconds to start."""
+
+    def __init__(
+        self, site_file: Path, classes: Sequence[str], label_kind: LabelKind = ONE_LABEL
+    ) -> None:
+        pictures = Pictures(site_file, classes, label_kind)
+        queue = queue_of(site_file, label_kind)
+        self._listening = listen("127.0.0.1", 0)
+        token = Token(queue.folder).value
+        self.address = address(self._listening, token)
+        self.port = self._listening.getsockname()[1]
+        desk = Desk(queue, pictures.ids, classes)
+        self._server = server(
+            Page(desk, pictures, Guard(token, "127.0.0.1")).app(), self._listening
+        )
+        threading.Thread(target=self._server.serve_forever, args=[0.02], daemon=True).start()
+
+    def end(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._listening.close()
 
 
 class Tab:
