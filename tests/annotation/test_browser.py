@@ -134,7 +134,7 @@ def test_a_second_reader_sees_the_same_images_and_the_agreement(
     for key in "121":
         tab.answer(key)
     assert tab.text("agreement") == "2 of 3, κ 0.50"
-    assert tab.text("count") == "2 of 24"
+    assert (tab.text("count"), tab.text("final")) == ("3 of 24 by you", "2 of 24")
 
 
 def test_two_tabs_may_have_two_readers(
@@ -398,7 +398,7 @@ return [...parts].filter((part) => {
 
 
 _SIZES = {
-    8: [(1366, 625), (844, 390), (768, 1024)],
+    8: [(1366, 625), (844, 390), (768, 1024), (390, 844)],
     20: [(1366, 625), (1024, 768), (768, 1024)],
 }
 
@@ -425,6 +425,12 @@ def test_image_and_all_answers_are_in_view_at_once(
         assert document == [width, height]
         shown = box(tab)
         assert max(shown["width"], shown["height"]) > 0.55 * min(width, height)
+        assert not tab.find("below").is_displayed()
+    tab.command("Emulation.setDeviceMetricsOverride", **size | {"width": 390, "height": 500})
+    tab.until(lambda: tab.find("below").is_displayed())
+    assert 0 < len(tab.run(_IN_VIEW)) <= int(re.findall(r"\d+", tab.text("below"))[0]) + 1
+    tab.find("below").click()
+    tab.until(lambda: not tab.find("below").is_displayed())
 
 
 _CONTRAST = """

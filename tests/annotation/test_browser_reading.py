@@ -1,5 +1,6 @@
 """Reading at the page: lesions, earlier answers, refused images, adjudication, windows."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from chromium import Served, Tab
-from fedward.annotation import queue_of
+from fedward.annotation import OwnAgreement, Remark, queue_of
 
 pytestmark = pytest.mark.browser
 
@@ -71,9 +72,23 @@ def test_a_lesion_is_asked_once_beside_its_other_images(
     assert [each.get_attribute("class") for each in shown] == ["together", "together", "", "", ""]
     tab.press(".")
     tab.until(lambda: pressed(tab, "#strip") == ["s01"] and tab.find("image").is_displayed())
-    assert tab.answer("1") == "s00"
+    tab.press(",b")
+    assert tab.text("beside-name") == "Image s01 · 1 of 4 others"
+    tab.press(".")
+    assert tab.text("beside-name") == "Image s02 · 2 of 4 others"
+    tab.browser.find_element(By.CSS_SELECTOR, "#strip [data-id=s04]").click()
+    assert tab.text("beside-name") == "Image s04 · 4 of 4 others"
+    loaded = "return document.getElementById('beside-image').naturalWidth"
+    tab.until(lambda: tab.run(loaded) == 40)
+    stage = tab.find("stage").rect
+    assert stage["x"] + stage["width"] <= tab.find("beside").rect["x"] + 1
+    tab.wait_for_image()
+    assert tab.answer("1") == "s00", "the image in question can be answered all the while"
     assert queue_of(lesions.site_file).labels() == {"s00": "MEL", "s01": "MEL"}
     assert tab.text("said") == "Saved: Melanoma."
+    assert tab.text("beside-name").startswith("Image s04 · 1 of"), "another lesion, still beside"
+    tab.press("b")
+    assert not tab.find("beside").is_displayed()
 
 
 def test_no_answer_is_given_while_another_image_is_looked_at(
@@ -95,22 +110,39 @@ def test_own_answers_are_listed_shown_and_changed_by_keyboard(
     tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     tab.open(at().address)
+    tab.press("qd")
+    assert tab.browser.switch_to.active_element.get_attribute("id") == "comment"
+    tab.press("123 x-ray?" + Keys.ENTER)
+    assert queue_of(lesions.site_file).verdicts() == {}, "what is typed is no answer"
     tab.answer("1")
+    assert tab.text("said") == "Saved: Melanoma, unsure, to discuss."
     tab.wait_for_image()
+    assert pressed(tab, ".actions") == [], "a remark is of one answer"
+    assert not tab.find("why").is_displayed()
     tab.answer("n")
     tab.press("l")
     tab.until(lambda: tab.find("given").is_displayed())
     listed = [each.text for each in tab.browser.find_elements(By.CSS_SELECTOR, "#given-list b")]
-    assert listed == ["none of these", "Melanoma"]
-    tab.press(Keys.TAB)
+    assert listed == ["none of these", "Melanoma, unsure, to discuss"]
+    assert re.fullmatch(
+        r"Today: 2 answers, \d+\.\d seconds each \(median\)", tab.text("given-pace")
+    )
+    tab.browser.find_element(By.CSS_SELECTOR, "[data-which=unsure]").click()
+    assert tab.text("given-list").split("\n")[:2] == ["Melanoma, unsure, to discuss", "123 x-ray?"]
+    assert pressed(tab, "#given-which") == ["Unsure"]
+    tab.press(Keys.TAB * 2)
     tab.press(Keys.ENTER)
     tab.until(lambda: "You said: Melanoma" in tab.text("notice") and tab.about() == "s00")
     tab.wait_for_image()
     assert pressed(tab, ".choices") == ["MEL"]
-    tab.press("2")
-    tab.until(lambda: tab.text("said") == "Saved: NV.")
+    assert tab.find("comment").get_attribute("value") == "123 x-ray?"
+    tab.press("q2")
+    tab.until(lambda: tab.text("said") == "Saved: NV, to discuss.")
     assert queue_of(lesions.site_file).labels() == {"s00": "NV", "s01": "NV"}
     assert queue_of(lesions.site_file).verdicts()["s03"].kind == "none of these"
+    remarks = {each.text: each.remark for each in queue_of(lesions.site_file).decisions()}
+    assert remarks["NV"] == Remark(unsure=False, discuss=True, comment="123 x-ray?")
+    assert remarks["none of these"] == Remark()
     assert tab.find("notice").text == ""
 
 
@@ -170,7 +202,8 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
     tab: Tab, at: Callable[..., Served], lesions: Any
 ) -> None:
     values = np.tile(np.linspace(1000, 5000, 40).astype(np.uint16), (30, 1))
-    Image.fromarray(values).save(lesions.site_file.parent / "images" / "s00.png")
+    for name in ("s00", "s03"):
+        Image.fromarray(values).save(lesions.site_file.parent / "images" / f"{name}.png")
     tab.open(at().address)
     tab.until(lambda: tab.find("window").is_displayed())
     before = tab.run(_SHOWN, 20)
@@ -185,8 +218,8 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
             or tab.run("return document.getElementById('image').src").count("centre")
         )
     )
-    tab.press(Keys.ESCAPE)
-    assert not tab.find("levels").is_displayed()
+    tab.press("w")
+    assert not tab.find("levels").is_displayed(), "W closes what it has opened"
     centre = tab.find("centre").get_attribute("value")
     tab.command(
         "Input.dispatchMouseEvent",
@@ -206,13 +239,90 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
     tab.until(lambda: tab.find("centre").get_attribute("value") != centre)
     tab.until(lambda: "width=" in tab.run("return document.getElementById('image').src"))
     tab.until(lambda: tab.run("return document.getElementById('image').style.filter") == "")
-    tab.find("window").click()
+    own = tab.find("centre").get_attribute("value"), tab.find("width").get_attribute("value")
+    tab.press("w2")
+    tab.until(lambda: tab.about() == "s03" and tab.find("window").is_displayed())
+    assert queue_of(lesions.site_file).labels()["s00"] == "NV", "keys answer beside an open window"
+    assert tab.text("window") == "Window (yours)"
+    now = tab.find("centre").get_attribute("value"), tab.find("width").get_attribute("value")
+    assert now == own, "the window holds for the next image of the kind"
+    tab.until(lambda: "width=" in tab.run("return document.getElementById('image').src"))
     tab.find("reset").click()
     tab.until(lambda: tab.text("centre-now") == "3000" and tab.run(_SHOWN, 20) == before)
+    tab.press("3")
+    tab.until(lambda: tab.about() == "s05" and tab.find("window").is_displayed())
+    assert tab.text("window") == "Brightness", "colour has no window"
+    assert tab.text("centre-name") == "Brightness"
+    tab.find("centre").send_keys(Keys.ARROW_RIGHT * 3)
+    tab.find("width").send_keys(Keys.ARROW_LEFT * 2)
+    assert (tab.text("centre-now"), tab.text("width-now")) == ("3", "98 %")
+    assert tab.text("window") == "Brightness (yours)"
+    slope = "return document.querySelector('#stretch feFuncR').getAttribute('slope')"
+    assert float(tab.run(slope)) == pytest.approx(0.98, abs=0.001)
 
 
-def test_colour_has_no_window(tab: Tab, at: Callable[..., Served]) -> None:
+def test_a_slow_network_says_what_is_open(
+    tab: Tab, at: Callable[..., Served], lesions: Any
+) -> None:
+    slow = {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
     tab.open(at().address)
-    tab.press("w")
-    assert not tab.find("window").is_displayed()
-    assert not tab.find("levels").is_displayed()
+    tab.answer("1")
+    tab.wait_for_image()
+    tab.command("Network.enable")
+    try:
+        tab.command("Network.emulateNetworkConditions", latency=700, **slow)
+        tab.press("2")
+        tab.until(lambda: tab.text("said") != "Saved: Melanoma.")
+        tab.until(lambda: tab.text("said") == "Saving…")
+        tab.press("3")
+        tab.until(lambda: tab.text("said") == "Saved: NV.")
+        tab.until(lambda: tab.text("empty") == "Loading the image…")
+        tab.wait_for_image()
+        assert (tab.about(), tab.text("empty")) == ("s05", "")
+        tab.press("w")
+        tab.until(lambda: tab.find("levels").is_displayed()), "once the levels have come"
+    finally:
+        tab.command("Network.disable")
+    labels = queue_of(lesions.site_file).labels()
+    assert labels == {"s00": "MEL", "s01": "MEL", "s03": "NV", "s04": "NV"}
+
+
+def test_examples_are_shown_and_checks_are_asked_as_any_image(
+    tab: Tab, make_clinic: Callable[[int], Any], serving: list[Served], make_clinician: Any
+) -> None:
+    clinic = make_clinic(26)
+    clinic.site_file.write_text(
+        "kind: manifest\nfolder: .\ncolumns: {group: null}\n"
+        "reading: {repeat: 1, known: {s25: NV}, classes: {BCC: {examples: [s24]}}}\n"
+    )
+    clinic.ask(*clinic.ids[:24])
+    queue = queue_of(clinic.site_file)
+    anna = make_clinician(queue, "Anna")
+    for sample_id in clinic.ids[:21]:
+        anna.say(sample_id, "NV")
+    serving.append(Served(clinic.site_file, CLASSES))
+    tab.open(serving[0].address)
+    tab.press("e")
+    small = "return document.querySelector('#examples-list img')?.naturalWidth"
+    tab.until(lambda: tab.run(small) == 40)
+    assert tab.text("examples-list") == "BCC"
+    tab.press(Keys.ENTER + Keys.ESCAPE)
+    said = (tab.text("notice"), tab.text("count"), tab.text("question"))
+    assert said == ("", "21 of 24", "What does this image show?")
+    assert tab.answer("1") == "s25", "the image of known class"
+    tab.press("u")
+    tab.until(lambda: tab.about() == "s25")
+    tab.wait_for_image()
+    tab.answer("2")
+    asked = []
+    for key in "122222":
+        tab.wait_for_image(other_than=asked[-1] if asked else "s25")
+        assert (tab.text("notice"), pressed(tab, ".choices")) == ("", [])
+        asked.append(tab.about())
+        tab.press(key)
+    tab.until(lambda: tab.text("question") == "Nothing is waiting for you")
+    assert asked == ["s00", "s21", "s01", "s22", "s02", "s23"]
+    assert queue.labels() == dict.fromkeys(clinic.ids[:24], "NV")
+    assert queue.own_agreement() == {"Anna": OwnAgreement(3, 2, 1, 1)}
+    assert "came twice: 2 of 3" in tab.text("empty")
+    assert "known class: 1 of 1" in tab.text("empty")

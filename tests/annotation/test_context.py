@@ -21,7 +21,7 @@ CLASSES = ("MEL", "NV", "BCC")
 TOKEN = "t" * 43
 _SITE = "kind: manifest\nfolder: .\ncolumns: {group: patient}\n"
 _READING = """reading:
-  columns: [age, place]
+  columns: {age: "", place: Where}
   lesion: lesion
   classes:
     MEL: {title: "Mela<b>noma", definition: Malignant.}
@@ -33,7 +33,7 @@ def write(clinic: Any, reading: str = _READING) -> Path:
     rows = ["sample_id,image,label,patient,lesion,age,place"]
     for index, name in enumerate(clinic.ids):
         lesion = "1" if index < 2 else f"{index}"
-        age = "" if index == 1 else f"{40 + index}"
+        age = "" if index == 1 else f"{40 + index}.0"
         rows.append(f"{name},images/{name}.png,,p{index // 3},{lesion},{age},arm & leg")
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     clinic.site_file.write_text(_SITE + reading)
@@ -52,14 +52,14 @@ def visit(site_file: Path) -> Any:
 def test_cells_and_group_stand_beside_the_image(clinic: Any) -> None:
     client = visit(write(clinic))
     view = client.get("/state?annotator=anna").get_json()
-    assert view["facts"] == [["age", "40"], ["place", "arm & leg"]]
+    assert view["facts"] == [["Age", "40"], ["Where", "arm & leg"]]
     assert (view["together"], view["group"], view["more"]) == (
         ["s00", "s01"],
         ["s00", "s01", "s02"],
         0,
     )
     other = client.get("/state?annotator=anna&showing=s01").get_json()
-    assert other["facts"] == [["place", "arm & leg"]], "an empty cell says nothing"
+    assert other["facts"] == [["Where", "arm & leg"]], "an empty cell says nothing"
     assert other["group"] == ["s01", "s00", "s02"]
 
 

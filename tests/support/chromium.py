@@ -126,7 +126,7 @@ class Tab:
 
     def about(self) -> str:
         """Return the id of the image on the stage, '' if there is none."""
-        match = re.search(r"Image (\S+) ", self.text("about"))
+        match = re.search(r"Image (\S+)", self.text("about"))
         return match[1] if match else ""
 
     def wait_for_image(self, other_than: str = "") -> "Tab":

@@ -8,8 +8,17 @@ Nothing in here leaves the site. The federation writes requests and reads labels
 own.
 """
 
+from fedward.annotation.checks import OwnAgreement
 from fedward.annotation.queue import Queue, queue_folder, queue_of
-from fedward.annotation.records import Agreement, Conflict, Decision, Imported, Refused, Request
+from fedward.annotation.records import (
+    Agreement,
+    Conflict,
+    Decision,
+    Imported,
+    Refused,
+    Remark,
+    Request,
+)
 from fedward.annotation.rules import Rules
 
 __all__ = [
@@ -17,8 +26,10 @@ __all__ = [
     "Conflict",
     "Decision",
     "Imported",
+    "OwnAgreement",
     "Queue",
     "Refused",
+    "Remark",
     "Request",
     "Rules",
     "queue_folder",

@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from fedward.annotation.checks import compared
 from fedward.annotation.handover.content import appears_whole
 from fedward.annotation.queue import Queue
 from fedward.spreadsheet import inert
@@ -21,6 +22,11 @@ _COLUMNS = (
     "source",
     "recorded",
     "takes_back",
+    "unsure",
+    "discuss",
+    "comment",
+    "purpose",
+    "expected",
 )
 
 
@@ -28,8 +34,10 @@ def write_audit(queue: Queue, path: Path) -> int:
     """Write a row for each answer, in the order in which they came.
 
     The column ``counts_for`` holds the other images of the lesion, by the site file as it is now.
-    The column ``takes_back`` holds the number of the answer that an ``undo`` withdraws. No cell
-    begins as a formula, because people and files wrote some of them.
+    The column ``takes_back`` holds the number of the answer that an ``undo`` withdraws. Where
+    ``purpose`` is ``repeat`` or ``known``, the answer checks its reader, and ``expected`` holds the
+    reader's earlier answer or the known class. No cell begins as a formula, because people and
+    files wrote some of them.
 
     Args:
         queue: the site's queue.
@@ -44,11 +52,12 @@ def write_audit(queue: Queue, path: Path) -> int:
     """
     with queue.database.reading() as database:
         answers = database.execute("SELECT * FROM answers ORDER BY answer").fetchall()
+        expected = {row.answer: text for row, text in compared(database, queue.rules)}
     with appears_whole(path) as target, target.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, _COLUMNS, quoting=csv.QUOTE_ALL)
         table.writeheader()
         for row in answers:
-            cells = _cells(row, queue)
+            cells = _cells(row, queue) | {"expected": expected.get(row["answer"], "")}
             table.writerow({name: inert(cell) for name, cell in cells.items()})
     return len(answers)
 

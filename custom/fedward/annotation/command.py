@@ -70,7 +70,8 @@ def add_annotate(parser: argparse.ArgumentParser) -> None:
         "--audit",
         type=Path,
         metavar="CSV",
-        help="write every answer ever given to a new CSV, with reader, time and seconds, and end",
+        help="write every answer ever given to a new CSV, with reader, time, seconds and remark, "
+        "print how often readers agree with themselves, and end",
     )
     files.add_argument(
         "--import",
@@ -104,6 +105,8 @@ def _annotate(options: argparse.Namespace) -> int:
     if options.audit:
         answer_count = write_audit(queue, options.audit)
         print(f"{options.audit}: {answer_count} answers")
+        for reader, agreement in queue.own_agreement().items():
+            print(f"{reader}: {agreement.text()}")
         return 0
     if options.returned:
         return _import(options, queue, pictures)

@@ -47,7 +47,8 @@ BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
 CREATE VIEW standing AS
 SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
 WHERE a.kind != 'undo' AND u.answer IS NULL;
-
+"""
+_DECISIONS = """
 -- The present answer of each annotator about each image.
 CREATE VIEW decisions AS
 SELECT * FROM (
@@ -72,6 +73,7 @@ CREATE TABLE requests (
 CREATE INDEX requests_by_sample ON requests (sample_id);
 """
     + _ANSWERS.format(kinds="'cannot tell'", more="")
+    + _DECISIONS
     + """
 -- The newest class of each image; a reader who cannot tell abstains.
 CREATE VIEW labels AS
@@ -114,6 +116,17 @@ SELECT asked.sample_id, request, strategy, score, round, run,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
 """
+_QUEUE = """
+-- For people with a database browser. It takes no account of lesions and numbers of readers.
+CREATE VIEW queue AS
+SELECT asked.sample_id, request, strategy, score, round, run,
+       CASE WHEN decisions.kind = 'label' THEN 'labelled'
+            WHEN decisions.kind IS NOT NULL THEN decisions.kind
+            WHEN withdrawn THEN 'withdrawn'
+            ELSE 'pending' END AS status,
+       decisions.label, decisions.annotator, decisions.time
+FROM asked LEFT JOIN decisions USING (sample_id);
+"""
 _THIRD = (
     """
 DROP VIEW queue;
@@ -131,26 +144,38 @@ ALTER TABLE answers RENAME TO former;
     seconds REAL,              -- how long the image was looked at; NULL without the page
     adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: decides between readers who differed""",
     )
+    + _DECISIONS
     + """
 INSERT INTO answers SELECT *, NULL, 0 FROM former;
 DROP TABLE former;
-
--- For people with a database browser. It takes no account of lesions and numbers of readers.
-CREATE VIEW queue AS
-SELECT asked.sample_id, request, strategy, score, round, run,
-       CASE WHEN decisions.kind = 'label' THEN 'labelled'
-            WHEN decisions.kind IS NOT NULL THEN decisions.kind
-            WHEN withdrawn THEN 'withdrawn'
-            ELSE 'pending' END AS status,
-       decisions.label, decisions.annotator, decisions.time
-FROM asked LEFT JOIN decisions USING (sample_id);
 """
+    + _QUEUE
 )
 _FOURTH = """
 -- 1: the run's job takes several findings of an image; 0: one class; NULL: from an older format.
 ALTER TABLE runs ADD COLUMN several INTEGER;
 """
-_SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH = f"""
+DROP VIEW queue;
+DROP VIEW decisions;
+DROP VIEW standing;
+
+ALTER TABLE answers ADD COLUMN unsure INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN discuss INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE answers ADD COLUMN comment TEXT NOT NULL DEFAULT '';
+-- 'question': a run asks; 'repeat' and 'known' check the reader, and no run gets them
+ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'question'
+    CHECK (purpose IN ('question', 'repeat', 'known'));
+
+-- Answers that nobody took back, also those to checks of the reader.
+CREATE VIEW given AS
+SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
+WHERE a.kind != 'undo' AND u.answer IS NULL;
+
+-- Those to questions of runs.
+CREATE VIEW standing AS SELECT * FROM given WHERE purpose = 'question';
+{_DECISIONS}{_QUEUE}"""
+_SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 """The changes from each format to the next; an older file is migrated when it is opened."""
 
 _FOREIGN = (

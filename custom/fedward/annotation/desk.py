@@ -6,13 +6,14 @@ answers.
 
 import sqlite3
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from fedward.annotation import times
+from fedward.annotation import checks, times
+from fedward.annotation.checks import OwnAgreement
 from fedward.annotation.database import add_answer, places
 from fedward.annotation.questions import Question, agreement, questions
 from fedward.annotation.queue import Queue
-from fedward.annotation.records import Request
+from fedward.annotation.records import Purpose, Remark, Request
 
 _OTHER_MESSAGE = (
     "This was sent under the key of another message. Nothing was changed. Please reload the page."
@@ -51,6 +52,10 @@ class Message:
     """
     seconds: float | None = None
     """How long the image was looked at."""
+    remark: Remark = field(default_factory=Remark)
+    """What the reader added."""
+    again: bool = False
+    """Whether the page showed the annotator's own earlier answer, which this one replaces."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,9 @@ class Given:
     """The answer in words."""
     time: str
     adjudicates: bool
+    remark: Remark
+    seconds: float | None
+    """How long the image was looked at; None without the page."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,9 @@ class View:
     together: tuple[str, ...]
     """The images that an answer counts for."""
     own: str | None
-    """The annotator's present answer about the image."""
+    """The annotator's present answer about the image; None for a check, whatever it was."""
+    remark: Remark
+    """What the annotator added to it."""
     adjudicates: bool
     """Whether readers differ here, so that this annotator's answer decides."""
     seen: int
@@ -114,6 +124,11 @@ class View:
     """Finding -> kappa, where an answer may name several."""
     last: Last | None
     """The answer that can be taken back."""
+    own_agreement: OwnAgreement | None
+    """How often the annotator agrees with themselves; None while a question waits for them.
+
+    Otherwise they would learn from it which answers were checks, and could take them back.
+    """
 
 
 @dataclass(frozen=True)
@@ -122,6 +137,15 @@ class _Choice:
 
     question: Question
     image: Request
+    checks: bool = False
+    """Whether it is a check of the reader, who does not learn this."""
+
+    @property
+    def together(self) -> tuple[str, ...]:
+        """The images that an answer counts for."""
+        if not self.question.open:
+            return (self.image.sample_id,)
+        return tuple(sorted(request.sample_id for request in self.question.open))
 
 
 class Desk:
@@ -161,19 +185,30 @@ class Desk:
             waiting = _waiting(shown, annotator, skipped)
             choice = _staying(shown, annotator, showing, again=again)
             if choice is None and waiting:
-                choice = _Choice(waiting[0], waiting[0].open[0])
+                choice = self._check(database, annotator, shown, showing)
+                choice = choice or _Choice(waiting[0], waiting[0].open[0])
             seen = 0
             if choice is not None:
                 seen = self._newest(database, annotator, choice.image.sample_id)
             last = _last(database, annotator)
+            own_agreement = None
+            if choice is None:
+                agreements = checks.own_agreement(database, self.rules)
+                own_agreement = agreements.get(annotator)
+        own = None
+        if choice is not None and not choice.checks:
+            own = choice.question.by(annotator)
         standing = [question.standing for question in shown]
         verdicts = [decision for decision in standing if decision is not None]
         agreed = agreement(shown)
         return View(
             image=None if choice is None else choice.image,
-            together=() if choice is None else _open_ids(choice.question),
-            own=None if choice is None else _answer_of(choice.question, annotator),
-            adjudicates=choice is not None and choice.question.adjudicated_by(annotator),
+            together=() if choice is None else choice.together,
+            own=None if own is None else own.text,
+            remark=Remark() if own is None else own.remark,
+            adjudicates=choice is not None
+            and not choice.checks
+            and choice.question.adjudicated_by(annotator),
             seen=seen,
             waiting=len(waiting),
             skipped=sum(not set(skipped).isdisjoint(question.ids) for question in waiting),
@@ -187,18 +222,46 @@ class Desk:
             kappa=agreed.kappa,
             kappas=agreed.kappas,
             last=last,
+            own_agreement=own_agreement,
         )
+
+    def _check(
+        self, database: sqlite3.Connection, annotator: str, shown: Sequence[Question], showing: str
+    ) -> _Choice | None:
+        """Return the check that is due for an annotator, the one on show before others."""
+        due_checks = checks.due(database, self.rules, annotator, shown, self._can_show)
+        for check in sorted(due_checks, key=lambda check: check.sample_id != showing):
+            image = Request(check.sample_id, "", 0, "", None, "", withdrawn=False)
+            for question in shown:
+                if check.sample_id in question.ids:
+                    return _Choice(question, image, checks=True)
+            return _Choice(Question(self.rules, (), ()), image, checks=True)
+        return None
+
+    def _can_show(self, sample_id: str) -> bool:
+        return sample_id in self._known_ids
 
     def given(self, annotator: str) -> list[Given]:
         """Return an annotator's answers to the questions asked at present, the newest first."""
         with self._database.reading() as database:
             shown = self._shown(database)
+            check = self._check(database, annotator, shown, "")
         answers = []
         for question in shown:
             decision = question.by(annotator)
-            if decision is not None:
+            # Nobody looks up what they said of the image that comes again.
+            is_checked = check is not None and check.image.sample_id in question.ids
+            if decision is not None and not is_checked:
                 adjudicates = bool(decision.adjudicates)
-                answers.append(Given(decision.sample_id, decision.text, decision.time, adjudicates))
+                given = Given(
+                    decision.sample_id,
+                    decision.text,
+                    decision.time,
+                    adjudicates,
+                    decision.remark,
+                    decision.seconds,
+                )
+                answers.append(given)
         return sorted(answers, key=lambda answer: answer.time, reverse=True)
 
     def _shown(self, database: sqlite3.Connection) -> list[Question]:
@@ -221,10 +284,10 @@ class Desk:
         return sorted(name for name in asked_ids if name not in self._known_ids)
 
     def asked(self) -> frozenset[str]:
-        """Return the ids of all images that were ever asked for."""
+        """Return the ids of all images that were ever asked for, and of those of known class."""
         with self._database.reading() as database:
             rows = database.execute("SELECT DISTINCT sample_id FROM requests").fetchall()
-        return frozenset(row["sample_id"] for row in rows)
+        return frozenset(row["sample_id"] for row in rows) | self.rules.known.keys()
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.
@@ -241,7 +304,12 @@ class Desk:
                 return
             if self._newest(database, message.annotator, message.sample_id) != message.seen:
                 raise Stale(message.annotator, _ALREADY_ANSWERED)
-            adjudicates = message.kind != "skip" and self._adjudicates(database, message)
+            purpose = self._purpose(database, message)
+            adjudicates = (
+                purpose == "question"
+                and message.kind != "skip"
+                and self._adjudicates(database, message)
+            )
             add_answer(
                 database,
                 annotator=message.annotator,
@@ -251,6 +319,8 @@ class Desk:
                 key=message.key,
                 seconds=message.seconds,
                 adjudicates=adjudicates,
+                purpose=purpose,
+                **asdict(message.remark),
                 time=_moment(database, self.rules.together(message.sample_id)),
                 source="page",
             )
@@ -289,6 +359,29 @@ class Desk:
                 source="page",
             )
             return last.sample_id
+
+    def _purpose(self, database: sqlite3.Connection, message: Message) -> Purpose:
+        """Return whether an answer is to a question of a run, or to a check of the reader.
+
+        Raises:
+            Stale: the check that the page showed is no longer due, because of another tab.
+        """
+        has_checks = self.rules.repeat or self.rules.known
+        if message.again or not has_checks:
+            return "question"
+        shown = self._shown(database)
+        images = self.rules.together(message.sample_id)
+        for check in checks.due(database, self.rules, message.annotator, shown, self._can_show):
+            if check.sample_id in images:
+                return check.purpose
+        for question in shown:
+            if message.sample_id in question.ids:
+                if question.by(message.annotator):
+                    raise Stale(message.annotator, _ALREADY_ANSWERED)
+                return "question"
+        if message.sample_id in self.rules.known:
+            raise Stale(message.annotator, _ALREADY_ANSWERED)
+        return "question"
 
     def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
         """Return whether an answer is one that decides between readers who differ."""
@@ -336,15 +429,6 @@ def _staying(
     return None
 
 
-def _open_ids(question: Question) -> tuple[str, ...]:
-    return tuple(sorted(request.sample_id for request in question.open))
-
-
-def _answer_of(question: Question, annotator: str) -> str | None:
-    decision = question.by(annotator)
-    return None if decision is None else decision.text
-
-
 def _row_of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
     """Return the stored answer of a message that came before; None for a new message."""
     query = "SELECT * FROM answers WHERE key = ?"
@@ -368,8 +452,7 @@ def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
 
 def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
     query = (
-        "SELECT * FROM standing WHERE annotator = ? AND source = 'page' "
-        "ORDER BY answer DESC LIMIT 1"
+        "SELECT * FROM given WHERE annotator = ? AND source = 'page' ORDER BY answer DESC LIMIT 1"
     )
     row = database.execute(query, [annotator]).fetchone()
     if row is None:

@@ -15,6 +15,7 @@ from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_pi
 from fedward.annotation.stacks import Slice, Slices
 from fedward.errors import DataError, listed
 from fedward.label_kinds import ONE_LABEL, LabelKind
+from fedward.labels import NO_FINDING
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
@@ -43,6 +44,8 @@ _Facts: TypeAlias = tuple[tuple[str, str], ...]
 """Columns of the CSV and their cells."""
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
 """The index of a slice, which has one spelling."""
+_WHOLE_NUMBER = re.compile(r"^(-?[0-9]+)\.0+$")
+"""A whole number as tables of numbers write it, such as an age of 60.0."""
 
 
 class _StackRow(NamedTuple):
@@ -110,9 +113,55 @@ class Pictures:
         else:
             self._slices = Slices(PLAIN)
             self._pictures = _pictures_of_npz(file, label_kind)
+        self.examples = {
+            name: words.examples for name, words in self.words.items() if words.examples
+        }
+        """Class -> the ids of its examples, for the classes that have some."""
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
+        self._check_examples(file, label_kind)
+
+    def _check_examples(self, file: ManifestSite | NpzSite, label_kind: LabelKind) -> None:
+        """Raise DataError if examples or images of known class are not the site's, or overlap."""
+        examples = [name for names in self.examples.values() for name in names]
+        for field, ids in (("reading.classes", examples), ("reading.known", [*file.reading.known])):
+            missing_ids = [name for name in ids if name not in self]
+            if missing_ids:
+                raise DataError(
+                    f"site {file.site}, field {field}",
+                    "Correct the site file.",
+                    expected="ids of images of the site",
+                    found=listed(missing_ids),
+                )
+        for sample_id, label in file.reading.known.items():
+            unknown_classes = set(label_kind.split(label)) - {*self.classes, NO_FINDING}
+            if unknown_classes or (label_kind.exclusive and label == NO_FINDING):
+                raise DataError(
+                    f"site {file.site}, field reading.known.{sample_id}",
+                    "Correct the site file.",
+                    expected=f"a class of the job ({listed(self.classes)})",
+                    found=label,
+                )
+            given_away = [name for name in self.group(sample_id) if name in examples]
+            if given_away:
+                raise DataError(
+                    f"site {file.site}, field reading.known.{sample_id}",
+                    "Choose another one: readers would see its answer among the examples.",
+                    expected="an image whose group has no example",
+                    found=listed(given_away),
+                )
+
+    def examples_beside(self, asked: Collection[str]) -> dict[str, list[str]]:
+        """Return class -> the examples that may be shown while readers are asked about images.
+
+        An example is left out if an image of its group is asked for, because readers would see the
+        answer.
+        """
+        return {
+            name: [example for example in ids if not self.belongs(example, asked)]
+            for name, ids in self.examples.items()
+        }
 
     @property
     def ids(self) -> Container[str]:
@@ -295,8 +344,14 @@ def _pictures_of_entries(entries: Sequence[Entry], file: ManifestSite) -> dict[s
 
 
 def _facts(entry: Entry, file: ManifestSite) -> _Facts:
-    """Return the columns to show of a row that have a cell."""
-    return tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name])
+    """Return the columns to show of a row that have a cell, in words for readers."""
+    facts = []
+    for column, title in file.reading.columns.items():
+        cell = entry.cells[column]
+        if cell:
+            name = title or f"{column[:1].upper()}{column[1:].replace('_', ' ')}"
+            facts.append((name, _WHOLE_NUMBER.sub(r"\1", cell)))
+    return tuple(facts)
 
 
 def _pictures_of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from pathlib import Path
 
 from fedward.annotation import handover, times
+from fedward.annotation.checks import OwnAgreement, own_agreement
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
 from fedward.annotation.questions import (
@@ -174,6 +175,11 @@ class Queue:
         """Return how far annotators agree."""
         with self.database.reading() as database:
             return agreement(questions(database, self.rules))
+
+    def own_agreement(self) -> dict[str, OwnAgreement]:
+        """Return reader -> how often they agree with themselves and with known classes."""
+        with self.database.reading() as database:
+            return own_agreement(database, self.rules)
 
     def import_labels(
         self,

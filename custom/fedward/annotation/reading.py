@@ -4,6 +4,7 @@ from pathlib import Path
 
 from fedward.annotation.rules import Rules
 from fedward.label_kinds import ONE_LABEL, LabelKind
+from fedward.labels import SEPARATOR
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.table import read_table
 
@@ -24,7 +25,17 @@ def read_rules(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> Rules:
     lesions: dict[str, tuple[str, str]] = {}
     if isinstance(file, ManifestSite) and file.reading.lesion:
         lesions = _lesions(file, file.reading.lesion)
-    return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions, label_kind)
+    return Rules(
+        readers=file.reading.readers,
+        adjudicators=frozenset(file.reading.adjudicators),
+        lesions=lesions,
+        label_kind=label_kind,
+        repeat=file.reading.repeat,
+        known={
+            sample_id: SEPARATOR.join(sorted(label.split(SEPARATOR)))
+            for sample_id, label in file.reading.known.items()
+        },
+    )
 
 
 def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:

@@ -6,6 +6,7 @@ Times are UTC, as text that sorts; see :mod:`fedward.annotation.times`.
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Literal, TypeAlias
 
 CANNOT_TELL = "cannot tell"
 """The answer in place of a class for an image whose class the reader cannot see."""
@@ -17,6 +18,10 @@ REFUSED = (UNUSABLE, NONE_OF_THESE)
 """The answers about images that are not to be trained on."""
 NO_CLASS = (CANNOT_TELL, *REFUSED)
 """All answers that are not classes."""
+Purpose: TypeAlias = Literal["question", "repeat", "known"]
+"""Why an image was shown: a run asks about it; or to check the reader, see :mod:`.checks`."""
+LONGEST_COMMENT = 300
+"""The most letters of a reader's comment."""
 LONGEST_NAME = 80
 """The most letters of a reader's name."""
 NOBODY = "unknown"
@@ -36,6 +41,12 @@ def plain_name(name: str) -> str:
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
         raise ValueError(f"a reader's name of 1 to {LONGEST_NAME} visible letters")
     return name
+
+
+def plain_comment(text: str) -> str:
+    """Return a comment on one line, without invisible letters."""
+    words = " ".join(unicodedata.normalize("NFC", text).split())
+    return "".join(letter for letter in words if letter.isprintable())[:LONGEST_COMMENT]
 
 
 def is_formula(name: str) -> bool:
@@ -59,6 +70,18 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """What a reader adds to an answer. No run sees it, and it changes no label."""
+
+    unsure: bool = False
+    """Whether the reader is unsure of the answer."""
+    discuss: bool = False
+    """Whether the reader wants to discuss the image with others."""
+    comment: str = ""
+    """What there is to discuss, in the reader's words."""
+
+
+@dataclass(frozen=True)
 class Decision:
     """The present answer of one annotator about one image."""
 
@@ -72,6 +95,17 @@ class Decision:
     """``page``, or the format and name of the file it came in."""
     adjudicates: bool = False
     """Whether readers differed, and this was to decide between them."""
+    unsure: bool = False
+    discuss: bool = False
+    comment: str = ""
+    """These three are the fields of :class:`Remark`."""
+    seconds: float | None = None
+    """How long the image was looked at; None without the page."""
+
+    @property
+    def remark(self) -> Remark:
+        """What the reader added to the answer."""
+        return Remark(bool(self.unsure), bool(self.discuss), self.comment)
 
     @property
     def text(self) -> str:

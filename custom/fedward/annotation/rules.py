@@ -25,6 +25,10 @@ class Rules:
     """Image -> its patient and lesion, for images that may share an answer with others."""
     label_kind: LabelKind = ONE_LABEL
     """What an answer may name: one of the classes, or any number of them."""
+    repeat: float = 0.0
+    """The share of a reader's questions that come again; see :mod:`fedward.annotation.checks`."""
+    known: Mapping[str, str] = field(default_factory=dict)
+    """Image of known class -> its label; readers are shown it to check them."""
 
     def together(self, sample_id: str) -> tuple[str, ...]:
         """Return the images that an answer to this one is about, itself among them, sorted."""

@@ -112,6 +112,14 @@ class ClassWords(_Fields):
     title: str = ""
     """The class's name on the page; empty: its name in the job."""
     definition: str = ""
+    examples: tuple[str, ...] = ()
+    """Ids of images of the site that readers may look at as examples of the class."""
+
+
+def _with_titles(columns: object) -> object:
+    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
+        return columns
+    return dict.fromkeys(columns, "")
 
 
 class Reading(_Fields):
@@ -119,8 +127,11 @@ class Reading(_Fields):
 
     classes: dict[str, ClassWords] = {}
     """Class of the job -> its title and definition; other classes show their own name."""
-    columns: tuple[str, ...] = ()
-    """Columns of the CSV that are shown beside an image."""
+    columns: Annotated[dict[str, str], BeforeValidator(_with_titles)] = {}
+    """Columns of the CSV that are shown beside an image -> their titles; empty: the column's name.
+
+    A list of columns is one without titles.
+    """
     lesion: str | None = None
     """Column of lesions, whose images of one ``group`` share an answer; unset: one per image."""
     readers: int = Field(1, ge=1)
@@ -129,6 +140,13 @@ class Reading(_Fields):
     """Names of people who decide where readers differ, and do nothing else.
 
     Unset: anyone who has not answered yet decides.
+    """
+    repeat: Share = 0.0
+    """The share of a reader's questions that come again, unannounced, to check the reader."""
+    known: dict[str, str] = {}
+    """Image of known class -> its class; mixed in unannounced, to check readers.
+
+    Several findings are written with ``|`` between them. No run trains on the answers.
     """
 
     @model_validator(mode="after")

@@ -21,12 +21,19 @@ from werkzeug.exceptions import HTTPException
 from fedward.annotation.desk import Desk, Message, Stale, View
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import LARGEST, Pictures
-from fedward.annotation.records import NO_FORMULA, is_formula, plain_name
+from fedward.annotation.records import (
+    LONGEST_COMMENT,
+    NO_FORMULA,
+    Remark,
+    is_formula,
+    plain_comment,
+    plain_name,
+)
 from fedward.errors import DataError
 from fedward.labels import NO_FINDING
 
-KEYS = "1234567890abdeghijkmopqrtvyz"
-"""Keys of the classes, in their order; c, f, l, n, s, u, w and x have other meanings."""
+KEYS = "1234567890aghijkmoprtvyz"
+"""Keys of the classes, in their order; the other letters have other meanings."""
 _LARGEST_GROUP = 24
 """The most images of one group that are shown beside the one in question."""
 _REFUSALS = {
@@ -75,12 +82,21 @@ class _Body(BaseModel):
     key: Key
 
 
+class _Remark(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    unsure: bool = False
+    discuss: bool = False
+    comment: Annotated[str, Field(max_length=LONGEST_COMMENT), AfterValidator(plain_comment)] = ""
+
+
 class _Answer(_Body):
     sample_id: str
     kind: Literal["label", "cannot tell", "unusable", "none of these", "skip"]
     label: str | None
     seen: int
     seconds: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    remark: _Remark = _Remark()
+    again: bool = False
 
     @model_validator(mode="after")
     def _label_if_label(self) -> "_Answer":
@@ -127,6 +143,7 @@ class Page:
         app.get("/favicon.ico")(self.icon)
         app.get("/state")(self.state)
         app.get("/given")(self.given)
+        app.get("/examples")(self.examples)
         app.get("/image")(self.image)
         app.get("/levels")(self.levels)
         app.post("/answer")(self.answer)
@@ -154,6 +171,7 @@ class Page:
             site=self.pictures.site,
             choices=choices,
             defined=any(choice["definition"] for choice in choices),
+            examples=bool(self.pictures.examples),
             rules=self.desk.rules,
             no_finding=NO_FINDING,
             message=message,
@@ -172,6 +190,10 @@ class Page:
     def given(self) -> Response:
         """Return the answers that a reader has given."""
         return jsonify([asdict(answer) for answer in self.desk.given(_reader())])
+
+    def examples(self) -> Response:
+        """Return the ids of the examples of each class."""
+        return jsonify(self.pictures.examples_beside(self.desk.asked()))
 
     def image(self) -> Answer:
         """Return one of the site's images as PNG."""
@@ -195,10 +217,10 @@ class Page:
     def _of_image(self, respond: Callable[[str], Response]) -> Answer:
         """Return a response about the image that the request names, if it may be shown."""
         sample_id = request.args.get("id", "")
-        is_shown = sample_id in self.pictures.ids and self.pictures.belongs(
-            sample_id, self.desk.asked()
-        )
-        if not is_shown:
+        asked = self.desk.asked()
+        is_example = any(sample_id in ids for ids in self.pictures.examples.values())
+        is_shown = is_example or self.pictures.belongs(sample_id, asked)
+        if sample_id not in self.pictures.ids or not is_shown:
             return _sorry("There is no such image here.", 404)
         try:
             return respond(sample_id)
@@ -231,6 +253,8 @@ class Page:
             key=body.key,
             seen=body.seen,
             seconds=body.seconds,
+            remark=Remark(**body.remark.model_dump()),
+            again=body.again,
         )
         self.desk.answer(message)
         return self._view(body.annotator)
@@ -263,8 +287,12 @@ class Page:
         They are the cells of the CSV that the site shows, the images of its group, how many more
         there are of these, and its place in a volume.
         """
+        fields = asdict(view)
+        fields["own_agreement"] = view.own_agreement.text() if view.own_agreement else ""
         if view.image is None:
-            return asdict(view) | {"facts": [], "group": [], "more": 0, "slice": None}
+            return fields | {"facts": [], "group": [], "more": 0, "slice": None}
+        # Its request would give away whether a run asks about it, and how sure the model is.
+        fields["image"] = {"sample_id": view.image.sample_id}
         name = view.image.sample_id
         group = list(dict.fromkeys([name, *view.together, *self.pictures.group(name)]))
         place = self.pictures.slice(name)
@@ -274,7 +302,7 @@ class Page:
             "more": max(0, len(group) - _LARGEST_GROUP),
             "slice": None if place is None else asdict(place),
         }
-        return asdict(view) | about_image
+        return fields | about_image
 
     def _choices(self) -> list[dict[str, str]]:
         """Return the buttons of the classes; there are keys for the first of them alone."""

@@ -42,7 +42,7 @@ export function setOpen(value) {
 
 /** Return whether Enter means "send" there: not on a button that does something else. */
 export function sends(target) {
-  return !target.closest("button, input, summary") || choices.includes(target);
+  return !target.closest("button, input:not([type=range]), summary") || choices.includes(target);
 }
 
 /** Show kappa by finding, where several readers are wanted. */

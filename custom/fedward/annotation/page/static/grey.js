@@ -1,18 +1,23 @@
-// Window and level of a grey picture. While they are moved, the browser stretches the 8 bits it has; then the program
-// draws a picture with more bits anew from its own values.
+// Window and level of a grey picture, brightness and contrast of a coloured one. While they are moved, the browser
+// stretches the 8 bits it has; then the program draws a picture with more bits again from its own values. What a reader
+// has set holds for the next images of the same kind, in relation to the first window of each.
 
 import { get, imageAddress } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const image = $("image"), panel = $("levels");
 const FINEST = 256; // steps of a slider, and the narrowest window as a share of the values
+const COLOUR = { low: 0, high: 255, centre: 127.5, width: 255, deep: false, inverted: false, colour: true };
+const SLIDER_KEYS = /^(Arrow|Page|Home|End)/; // they move a slider, not the image
+const kept = new Map(); // kind of image -> the reader's window: places of the centre and share of the first width
 
 let id = null;
-let levels = null; // lowest and highest value, the window at first, whether there are more than 8 bits; null: no grey
+let levels = null; // lowest and highest value, the window at first, whether there are more than 8 bits
 let drawnWith = null; // the window the picture on the stage was drawn with
 let wanted = null; // the window to be seen
 let drawing = null; // the window of a picture that is on its way
 let held = null; // where the mouse was
+let opens = false; // W was pressed before the levels had come
 
 /** Begin with another picture. */
 export function forget() {
@@ -21,20 +26,44 @@ export function forget() {
   $("window").hidden = true;
 }
 
-/** Ask what values a picture has, and offer its window if it is grey. */
+/** Return whether the reader has set a window that may hold for the next picture, which is shown once that is known. */
+export function keeps() {
+  return kept.size > 0;
+}
+
+/** Ask what values a picture has, and offer its window, or brightness and contrast. */
 export async function look(shown) {
   id = shown;
   const { ok, content } = await get("/levels", { id }).catch(() => ({ ok: false }));
-  if (id !== shown || !ok || !content) return close();
-  levels = content;
-  drawnWith = wanted = { centre: levels.centre, width: levels.width };
-  for (const name of ["centre", "width"]) {
-    const range = levels.high - levels.low;
-    Object.assign($(name), name === "centre" ? { min: levels.low, max: levels.high } : { min: range / FINEST, max: range });
-    $(name).step = levels.deep && range > FINEST ? 1 : range / FINEST;
-  }
+  if (id !== shown) return;
+  if (!ok) return close();
+  levels = content ?? COLOUR;
+  drawnWith = wanted = first();
+  const range = levels.high - levels.low;
+  const [centre, width] = levels.colour
+    ? [{ min: -100, max: 100, step: 1 }, { min: 25, max: 400, step: 1 }]
+    : [{ min: levels.low, max: levels.high }, { min: range / FINEST, max: range }];
+  const step = levels.deep && range > FINEST ? 1 : range / FINEST;
+  Object.assign($("centre"), { step, ...centre });
+  Object.assign($("width"), { step, ...width });
+  $("centre-name").textContent = levels.colour ? "Brightness" : "Centre";
+  $("width-name").textContent = levels.colour ? "Contrast" : "Width";
+  panel.setAttribute("aria-label", levels.colour ? "Brightness and contrast" : "Window");
   $("window").hidden = false;
-  tell();
+  const own = kept.get(kind());
+  if (own) {
+    set(levels.centre + own.places * levels.width, own.share * levels.width);
+    settle();
+  } else tell();
+  if (opens) toggle();
+}
+
+function kind() {
+  return levels.colour ? "colour" : `${levels.deep} ${levels.inverted}`;
+}
+
+function first() {
+  return { centre: levels.centre, width: levels.width };
 }
 
 /** Go on with another slice of the same volume, and return how it is to be drawn. */
@@ -42,7 +71,7 @@ export function turn(other) {
   id = other;
   if (!levels?.deep) return {};
   drawing = wanted;
-  return wanted.centre === levels.centre && wanted.width === levels.width ? {} : wanted;
+  return isFirst() ? {} : wanted;
 }
 
 export function known() {
@@ -58,14 +87,25 @@ export function drawn() {
   return true;
 }
 
+function isFirst() {
+  return wanted.centre === levels.centre && wanted.width === levels.width;
+}
+
 function set(centre, width) {
   const range = levels.high - levels.low;
+  const [narrowest, widest] = levels.colour ? [range / 4, range * 4] : [range / FINEST, Math.max(range, levels.width)];
   wanted = {
     centre: Math.min(Math.max(centre, levels.low), levels.high),
-    width: Math.min(Math.max(width, range / FINEST), Math.max(range, levels.width)),
+    width: Math.min(Math.max(width, narrowest), widest),
   };
   stretch();
   tell();
+}
+
+/** Keep what the reader has set for the next images of the kind. */
+function keep() {
+  if (isFirst()) kept.delete(kind());
+  else kept.set(kind(), { places: (wanted.centre - levels.centre) / levels.width, share: wanted.width / levels.width });
 }
 
 /** Show the picture that is there as if it were drawn with the wanted window. */
@@ -87,6 +127,15 @@ function settle() {
 }
 
 function tell() {
+  const changed = !isFirst();
+  $("window").textContent = `${levels.colour ? "Brightness" : "Window"}${changed ? " (yours)" : ""}`;
+  if (levels.colour) {
+    $("centre").value = brightness();
+    $("width").value = contrast();
+    $("centre-now").textContent = brightness();
+    $("width-now").textContent = `${contrast()} %`;
+    return;
+  }
   $("centre").value = wanted.centre;
   $("width").value = wanted.width;
   const text = (value) => (levels.high - levels.low > 20 ? Math.round(value) : value.toPrecision(3));
@@ -94,9 +143,18 @@ function tell() {
   $("width-now").textContent = text(wanted.width);
 }
 
+function brightness() {
+  return Math.round(((COLOUR.centre - wanted.centre) / COLOUR.centre) * 100);
+}
+
+function contrast() {
+  return Math.round((COLOUR.width / wanted.width) * 100);
+}
+
 export function reset() {
   if (!levels) return;
   set(levels.centre, levels.width);
+  keep();
   settle();
 }
 
@@ -114,31 +172,46 @@ export function drag(event) {
 }
 
 export function release() {
-  if (held) settle();
+  if (held) {
+    keep();
+    settle();
+  }
   held = null;
 }
 
 // --- the sliders
 
 function close() {
+  opens = false;
   panel.hidden = true;
   $("window").setAttribute("aria-expanded", "false");
 }
 
 export function toggle() {
-  if (!levels) return;
+  if (!levels) {
+    opens = !opens;
+    return;
+  }
+  opens = false;
   panel.hidden = !panel.hidden;
   $("window").setAttribute("aria-expanded", String(!panel.hidden));
   (panel.hidden ? $("window") : $("centre")).focus();
 }
 
+function slid() {
+  const [first, second] = [Number($("centre").value), Number($("width").value)];
+  if (levels.colour) set(COLOUR.centre * (1 - first / 100), (COLOUR.width * 100) / second);
+  else set(first, second);
+  keep();
+}
+
 $("window").addEventListener("click", toggle);
 $("reset").addEventListener("click", reset);
 for (const name of ["centre", "width"]) {
-  $(name).addEventListener("input", () => set(Number($("centre").value), Number($("width").value)));
+  $(name).addEventListener("input", slid);
   $(name).addEventListener("change", settle);
 }
 panel.addEventListener("keydown", (event) => {
   if (event.key === "Escape") toggle();
-  if (event.key !== "Tab") event.stopPropagation(); // arrows move the slider, not the image
+  if (SLIDER_KEYS.test(event.key)) event.stopPropagation();
 });

@@ -1,9 +1,13 @@
 // The page of one reader: shows what waits, and sends answers until the server has them.
 
+import "./below.js";
+import * as beside from "./beside.js";
+import * as examples from "./examples.js";
 import * as findings from "./findings.js";
 import * as given from "./given.js";
 import * as grey from "./grey.js";
 import { CLOSED, get, nameOf, post } from "./server.js";
+import * as remarks from "./remark.js";
 import * as slices from "./slices.js";
 import * as strip from "./strip.js";
 import * as viewer from "./viewer.js";
@@ -15,6 +19,7 @@ const titles = Object.fromEntries(choices.map((button) => [button.dataset.label,
 const titleOf = (text) => findings.named(text).map((name) => titles[name] ?? name).join(", ");
 const LOOK_AGAIN = 10_000; // milliseconds, while nothing waits
 const AFTER_TROUBLE = 5_000; // milliseconds until the server is asked again
+const SLOW = 400; // milliseconds until it is said that something takes long
 
 let reader = localStorage.getItem("fedward-reader") ?? ""; // of this tab: others may have other readers
 let view = null; // what the server said last
@@ -35,13 +40,23 @@ function trouble(text) {
   $("trouble").textContent = text;
 }
 
+/** Say what became of the last answer; `open` while that is not known. */
+function say(text, open = false) {
+  $("said").textContent = text;
+  $("said").classList.toggle("open", open);
+}
+
 async function send(path, body, text, button) {
   if (!ready) return;
   turn++;
   setReady(false);
   setSending(true);
   button.classList.add("chosen");
+  say("");
+  const slow = setTimeout(() => say("Saving…", true), SLOW);
   const { status, content } = await post(path, { annotator: reader, ...body }, trouble);
+  clearTimeout(slow);
+  say("");
   button.classList.remove("chosen");
   setSending(false);
   if (status === CLOSED) return location.reload();
@@ -66,7 +81,7 @@ async function look(showing = shown ?? "") {
     if (ok) render(content);
   } catch {
     if (mine !== turn) return;
-    trouble("The program does not answer. Answers so far are saved.");
+    trouble("The server is not answering. Answers so far are saved.");
     setTimeout(() => mine === turn && look(showing), AFTER_TROUBLE);
   }
 }
@@ -77,9 +92,7 @@ function render(next, text) {
   view = next;
   if (view.own === null) again = false;
   const asked = view.image, several = view.together.length > 1;
-  $("bar").max = Math.max(view.total, 1);
-  $("bar").value = view.decided;
-  $("count").textContent = `${view.decided} of ${view.total}`;
+  tellProgress();
   $("waiting").textContent = view.skipped ? `${view.waiting} (${view.skipped} skipped)` : view.waiting;
   $("mine").textContent = view.mine;
   $("undecidable").textContent = view.undecidable;
@@ -89,19 +102,31 @@ function render(next, text) {
     $("disputed").textContent = view.disputed;
     findings.tellAgreement(view.kappas, titleOf);
   }
-  const more = several ? ` and ${view.together.length - 1} more` : "";
-  const whence = asked ? `Image ${nameOf(asked.sample_id)}${more} · ${asked.strategy}, round ${asked.round}` : "";
+  const more = several ? ` and ${view.together.length - 1} more of the lesion` : "";
+  const whence = asked ? `Image ${nameOf(asked.sample_id)}${more}` : "";
   $("facts").replaceChildren(...(view.facts ?? []).map(fact));
   $("facts").hidden = !view.facts?.length;
   notice();
-  findings.begin(asked && `${asked.sample_id} ${view.seen}`, view.own);
+  const question = asked && `${asked.sample_id} ${view.seen}`;
+  findings.begin(question, view.own);
+  remarks.begin(question, view.remark);
   for (const button of others) button.setAttribute("aria-pressed", String(button.dataset.kind === view.own));
-  if (text !== undefined) $("said").textContent = text;
+  if (text !== undefined) say(text);
   const last = view.last ? `Undo: ${titleOf(view.last.text)}` : "Undo";
   $("undo").title = last;
   $("undo").querySelector("span").textContent = last;
   show(asked ? asked.sample_id : null, several);
   $("about").textContent = whence + slices.about();
+}
+
+/** Show how far the reader is; where several must decide, apart from how many answers are final. */
+function tellProgress() {
+  const several = $("final") !== null;
+  const [done, all] = several ? [view.mine, view.mine + view.waiting] : [view.decided, view.total];
+  $("bar").max = Math.max(all, 1);
+  $("bar").value = done;
+  $("count").textContent = `${done} of ${all}${several ? " by you" : ""}`;
+  if (several) $("final").textContent = `${view.decided} of ${view.total}`;
 }
 
 function fact([name, value]) {
@@ -126,16 +151,23 @@ function show(id, several) {
   if (id === null) {
     const all = view.decided === view.total ? "All images are done." : "You have answered all that waits for you.";
     const done = view.total ? `${all} Thank you.` : "No images have been asked for yet.";
-    explain(`${done} New ones appear here by themselves.`);
+    explain(`${done} New ones appear here by themselves. ${view.own_agreement}`);
   }
-  strip.fill(id === null ? [] : view.group, view.together, view.more, put);
+  strip.fill(id === null ? [] : view.group, view.together, view.more, turnTo);
   strip.mark(viewer.current());
   if (id !== null && id === shown && !broken) return setReady(!$("image").hidden);
   shown = id;
+  beside.begin(id, view.group, view.together);
   Object.assign(looked, { before: 0, since: document.hidden ? null : performance.now() });
   if (id !== null) explain("");
   slices.begin(view.slice, put);
   put(id);
+}
+
+/** Show an image of the group: beside the one in question, or in its place. */
+function turnTo(id) {
+  if (beside.isOpen() && id !== shown) beside.choose(id);
+  else put(id);
 }
 
 /** Put the image in question, or another one of its group, on the stage; of the `sameVolume`, in the same window. */
@@ -154,13 +186,17 @@ function put(id, sameVolume = false) {
       slices.came();
     },
     late() {
-      explain("The image does not come. This page tries again by itself.");
+      explain("The image is not loading. This page tries again by itself.");
     },
     wheel: slices.known() ? slices.scroll : null,
   };
   viewer.show(id, calls, sameVolume);
   strip.mark(id);
   setReady(id === null);
+  setTimeout(() => {
+    const waits = id !== null && id === viewer.current() && !ready && !sending;
+    if (waits && !$("empty").textContent) explain("Loading the image…");
+  }, SLOW);
 }
 
 function explain(text) {
@@ -176,6 +212,7 @@ function setReady(value) {
   $("aside").textContent = slices.known() ? slices.away() : "Not the image in question. Back to it";
   for (const button of choices) button.setAttribute("aria-disabled", !open || broken);
   findings.setOpen(open && !broken);
+  remarks.setOpen(open);
   for (const button of [...others, $("skip")]) button.setAttribute("aria-disabled", !open);
   $("undo").setAttribute("aria-disabled", !ready || !view?.last);
 }
@@ -199,7 +236,10 @@ function seconds() {
 
 function answer(button, kind, label, text) {
   if (button.getAttribute("aria-disabled") === "true") return;
-  send("/answer", { sample_id: shown, kind, label, seen: view.seen, seconds: seconds() }, text, button);
+  const remark = remarks.remark();
+  const about = { sample_id: shown, seen: view.seen, again: view.own !== null };
+  const words = `${text}${remarks.worded(remark)}.`;
+  send("/answer", { ...about, kind, label, remark, seconds: seconds() }, words, button);
 }
 
 function undo() {
@@ -209,18 +249,18 @@ function undo() {
 }
 
 function label(button, text) {
-  answer(button, "label", text, `Saved: ${titleOf(text)}.`);
+  answer(button, "label", text, `Saved: ${titleOf(text)}`);
 }
 
 function tick(button) {
   if (button.getAttribute("aria-disabled") === "true") return;
   findings.tick(button);
-  $("said").textContent = "";
+  say("");
 }
 
 function sendTicked() {
   if (findings.ticked()) label($("send"), findings.ticked());
-  else if (ready && shown !== null) $("said").textContent = "Tick what it shows, or “None of these”.";
+  else if (ready && shown !== null) say("Tick what it shows, or “None of these”.", true);
 }
 
 for (const button of choices) {
@@ -229,9 +269,9 @@ for (const button of choices) {
 $("send")?.addEventListener("click", sendTicked);
 for (const button of others) {
   const { kind } = button.dataset;
-  button.addEventListener("click", () => answer(button, kind, null, `Saved: ${kind}.`));
+  button.addEventListener("click", () => answer(button, kind, null, `Saved: ${kind}`));
 }
-$("skip").addEventListener("click", () => answer($("skip"), "skip", null, "Skipped; it comes again at the end."));
+$("skip").addEventListener("click", () => answer($("skip"), "skip", null, "Skipped; it comes again at the end"));
 $("undo").addEventListener("click", undo);
 
 function listGiven() {
@@ -276,7 +316,7 @@ $("who").querySelector("form").addEventListener("submit", () => {
   if (!$("name").value.trim()) return;
   reader = $("name").value.trim();
   localStorage.setItem("fedward-reader", reader);
-  $("said").textContent = "";
+  say("");
   again = false;
   greet();
   $("stage").focus();
@@ -291,7 +331,14 @@ $("shortcuts").addEventListener("change", (event) => {
   localStorage.setItem("fedward-shortcuts", event.target.checked ? "on" : "off");
 });
 
+function showExamples() {
+  examples.open(titles);
+}
+
+$("show-examples")?.addEventListener("click", showExamples);
+
 function besides(places) {
+  if (beside.isOpen()) return beside.step(places);
   const id = strip.beside(viewer.current(), places);
   if (id !== undefined) put(id);
 }
@@ -302,6 +349,10 @@ const commands = {
   x: () => $("unusable").click(),
   n: () => $("none").click(),
   s: () => $("skip").click(),
+  q: () => remarks.toggle("unsure"),
+  d: remarks.discuss,
+  b: beside.toggle,
+  e: showExamples,
   u: undo,
   l: listGiven,
   w: grey.toggle,
@@ -316,7 +367,7 @@ const commands = {
 const arrows = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, STEP], ArrowDown: [0, -STEP] };
 
 document.addEventListener("keydown", (event) => {
-  if (document.querySelector("dialog[open]") || event.altKey) return;
+  if (document.querySelector("dialog[open]") || event.altKey || event.target.matches("input[type=text]")) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   if (event.ctrlKey || event.metaKey) {
     if (key === "z" && !event.repeat) undo();

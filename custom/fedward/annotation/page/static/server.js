@@ -26,7 +26,7 @@ export function nameOf(id) {
   return id.split("/").pop();
 }
 
-/** Return content of an address and whether all is well; throws where the program does not answer. */
+/** Return content of an address and whether all is well; throws where the server does not answer. */
 export async function get(path, words) {
   const answer = await fetch(`${path}?${new URLSearchParams(words)}`, { headers: { "X-Form-Secret": secret } });
   if (answer.status === CLOSED) location.reload();
@@ -42,7 +42,7 @@ export async function post(path, body, trouble) {
       if (answer.status < 500) return { status: answer.status, content: await answer.json() };
       trouble(`Not saved yet, trying again. ${(await answer.json()).message}`);
     } catch {
-      trouble("Not saved yet: the program does not answer. Leave this page open; it tries again by itself.");
+      trouble("Not saved yet: the server is not answering. Leave this page open; it tries again by itself.");
     }
     await new Promise((resolve) => setTimeout(resolve, wait));
   }

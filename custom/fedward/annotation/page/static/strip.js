@@ -5,8 +5,13 @@ import { imageAddress } from "./server.js";
 const strip = document.getElementById("strip");
 const SMALL = 96; // pixels of the longer side
 
+let filled = ""; // what the strip was filled with
+
 /** Show the images, of which an answer counts for those `together`; `choose` is called with the id of one. */
 export function fill(ids, together, more, choose) {
+  const content = JSON.stringify([ids, together, more]);
+  if (content === filled) return; // the focus stays where it is
+  filled = content;
   strip.hidden = ids.length < 2;
   strip.replaceChildren(...(strip.hidden ? [] : ids.map((id) => thumbnail(id, together.includes(id), choose))));
   if (!strip.hidden && more) strip.append(Object.assign(document.createElement("p"), { textContent: `and ${more} more` }));

@@ -40,7 +40,7 @@ export function current() {
   return onStage;
 }
 
-image.addEventListener("load", () => {
+image.addEventListener("load", async () => {
   const inWindow = grey.drawn();
   if (turned && !image.hidden) {
     turned = false;
@@ -49,9 +49,12 @@ image.addEventListener("load", () => {
   }
   turned = false;
   if (inWindow && !image.hidden) return; // the same picture, in another window
+  const id = onStage;
+  const levels = grey.look(id);
+  if (grey.keeps()) await levels; // not first in one window and then in the reader's
+  if (id !== onStage) return;
   image.hidden = false;
   fit();
-  grey.look(onStage);
   told.seen();
 });
 image.addEventListener("error", async () => {

@@ -1,0 +1,203 @@
+"""Checks of readers: questions that come again, images of known class; no run is affected."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.annotation import OwnAgreement, Queue, Remark, Rules
+from fedward.annotation.audit import write_audit
+from fedward.annotation.desk import Desk, Message, Stale
+from fedward.annotation.page.app import Page
+from fedward.annotation.page.guard import Guard
+from fedward.annotation.pictures import Pictures
+from fedward.annotation.queue import queue_of
+from fedward.errors import DataError
+from visiting import come_in
+
+Make = Callable[[Queue, str], Any]
+IDS = [f"s{index:02d}" for index in range(12)]
+KNOWN = {"s60": "MEL", "s61": "NV", "s62": "NV"}
+REPEAT_AFTER = 4
+KNOWN_EVERY = 3
+
+
+@pytest.fixture
+def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Queue]:
+    """A queue by these rules, with frequent checks; twelve images are asked for."""
+    monkeypatch.setattr("fedward.annotation.checks.REPEAT_AFTER", REPEAT_AFTER)
+    monkeypatch.setattr("fedward.annotation.checks.KNOWN_EVERY", KNOWN_EVERY)
+
+    def make(**rules: Any) -> Queue:
+        queue = Queue(tmp_path / "queue", Rules(**rules))
+        queue.request("run", 1, "fedal", IDS, [-float(index) for index in range(12)])
+        return queue
+
+    return make
+
+
+def answer_all(queue: Queue, reader: Any, label: Callable[[str], str]) -> list[str]:
+    """Answer what is shown until nothing waits, and return the images in their order."""
+    shown = []
+    while True:
+        image = reader.desk.view(reader.name).image
+        if image is None:
+            return shown
+        shown.append(image.sample_id)
+        reader.say(image.sample_id, label(image.sample_id))
+
+
+def test_checks_are_mixed_in_once_each_and_no_run_gets_their_answers(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    queue = by(repeat=1.0, known=KNOWN)
+    anna = make_clinician(queue, "Anna")
+    shown = answer_all(queue, anna, lambda sample_id: "NV")
+    assert sorted(set(shown)) == sorted([*IDS, *KNOWN])
+    for number, name in enumerate(sorted(KNOWN, key=shown.index)):
+        answered_before = [
+            each for each in dict.fromkeys(shown[: shown.index(name)]) if each in IDS
+        ]
+        earliest = number * KNOWN_EVERY + 1
+        assert earliest <= len(answered_before) <= earliest + KNOWN_EVERY - 1
+        assert shown.count(name) == 1
+    again = [name for name in IDS if shown.count(name) == 2]
+    assert again == IDS[: 11 - REPEAT_AFTER], "the last ones would come after the end"
+    for name in again:
+        first = shown.index(name)
+        between = set(shown[first + 1 : shown.index(name, first + 1)])
+        assert len(between & set(IDS)) >= REPEAT_AFTER - 1
+    assert queue.labels() == dict.fromkeys(IDS, "NV")
+    assert len(queue.decisions()) == 12
+    assert queue.own_agreement() == {"Anna": OwnAgreement(len(again), len(again), 3, 2)}
+    view = anna.desk.view("Anna")
+    assert (view.mine, view.total, view.own_agreement) == (12, 12, queue.own_agreement()["Anna"])
+
+
+def test_labels_are_those_of_the_first_answers_whatever_is_said_to_checks(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    """Two readers who differ have the labels, disputes and agreement of their first answers."""
+    queue = by(readers=2, adjudicators=frozenset({"Weiss"}), repeat=0.6, known=KNOWN)
+    for name, label in (("Anna", "NV"), ("Ben", "MEL")):
+        heard = set[str]()
+
+        def say(sample_id: str, label: str = label, heard: set[str] = heard) -> str:
+            is_check = sample_id in heard or sample_id in KNOWN
+            heard.add(sample_id)
+            if is_check:
+                return "BCC"
+            return label if sample_id > "s07" else "NV"
+
+        shown = answer_all(queue, make_clinician(queue, name), say)
+        assert len(shown) > 15
+    assert queue.labels() == dict.fromkeys(IDS[:8], "NV")
+    assert (queue.agreement().read_twice, queue.agreement().unanimous) == (12, 8)
+    weiss = answer_all(queue, make_clinician(queue, "Weiss"), lambda sample_id: "SCC")
+    assert weiss == IDS[8:], "adjudicators decide, and are not checked"
+
+
+def test_a_check_is_taken_back_and_is_in_the_trail(
+    by: Callable[..., Queue], make_clinician: Make, tmp_path: Path
+) -> None:
+    queue = by(repeat=1.0)
+    anna = make_clinician(queue, "Anna")
+    for sample_id in IDS[: REPEAT_AFTER + 1]:
+        anna.say(sample_id, "NV")
+    desk = anna.desk
+    assert desk.view("Anna").image.sample_id == "s00"
+    assert desk.view("Anna").own is None
+    assert "s00" not in [given.sample_id for given in desk.given("Anna")], "nobody looks it up"
+    assert desk.view("Anna", "s10").image.sample_id == "s10", "what is on show stays"
+    changed = desk.view("Anna", "s00", again=True)
+    assert changed.own == "NV"
+    anna.say("s00", "MEL")
+    assert desk.view("Anna").image.sample_id == IDS[REPEAT_AFTER + 1]
+    assert anna.take_back() == "s00"
+    assert desk.view("Anna", "s00").image.sample_id == "s00", "it can be answered again"
+    anna.say("s00", "BCC")
+    assert "s00" in [given.sample_id for given in desk.given("Anna")]
+    with pytest.raises(Stale):
+        anna.say("s00", "BCC")
+    seen = desk.view("Anna", "s00", again=True).seen
+    remark = Remark(unsure=True, discuss=True, comment="=cmd()")
+    desk.answer(Message("Anna", "s00", "label", "SCC", anna.key(), seen, remark=remark, again=True))
+    assert desk.view("Anna", "s00", again=True).remark == remark
+    assert desk.view("Ben", "s00").remark == Remark()
+    assert queue.labels()["s00"] == "SCC", "an own answer can be changed all the same"
+    write_audit(queue, tmp_path / "trail.csv")
+    rows = list(csv.DictReader((tmp_path / "trail.csv").read_text().splitlines()))
+    trail = [(row["answer"], row["purpose"], row["expected"]) for row in rows[REPEAT_AFTER + 1 :]]
+    assert trail == [
+        ("MEL", "repeat", ""),
+        ("undo", "question", ""),
+        ("BCC", "repeat", "NV"),
+        ("SCC", "question", ""),
+    ]
+    remarks = [(row["unsure"], row["discuss"], row["comment"]) for row in rows[-2:]]
+    assert remarks == [("0", "0", ""), ("1", "1", "'=cmd()")]
+    assert queue.own_agreement() == {"Anna": OwnAgreement(repeated=1, same=0)}
+    queue.export("csv", tmp_path / "work.csv", ("SCC",), lambda sample_id: b"")
+    assert "cmd" not in (tmp_path / "work.csv").read_text(), "remarks are not for other programs"
+
+
+def test_a_page_shows_a_check_as_any_question(clinic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that the browser gets names the model, its score, or the purpose."""
+    monkeypatch.setattr("fedward.annotation.checks.KNOWN_EVERY", 1)
+    known = "reading: {known: {s04: NV, s05: MEL}}\n"
+    clinic.site_file.write_text(clinic.site_file.read_text() + known)
+    clinic.ask(*clinic.ids[:4])
+    queue = queue_of(clinic.site_file)
+    pictures = Pictures(clinic.site_file, ("MEL", "NV"))
+    desk = Desk(queue, pictures.ids, ("MEL", "NV"))
+    client = come_in(Page(desk, pictures, Guard("t" * 43, "::1")), "t" * 43)
+    views = {}
+    for turn in range(6):
+        view = client.get("/state?annotator=Anna").get_json()
+        sample_id = view["image"]["sample_id"]
+        views[sample_id] = view
+        assert (view["image"], view["together"]) == ({"sample_id": sample_id}, [sample_id])
+        assert (view["own"], view["seen"], view["own_agreement"]) == (None, 0, "")
+        assert "fedal" not in str(view)
+        assert client.get(f"/image?id={sample_id}").status_code == 200
+        body = {"annotator": "Anna", "key": f"{turn:032x}", "sample_id": sample_id, "seen": 0}
+        assert client.post("/answer", json=body | {"kind": "label", "label": "NV"}).is_json
+    assert [*views][1] in ("s04", "s05"), "after the first answer"
+    assert sorted(views) == clinic.ids
+    assert {frozenset(view) for view in views.values()} == {frozenset(views["s00"])}
+    assert queue.labels() == dict.fromkeys(clinic.ids[:4], "NV")
+
+
+@pytest.mark.parametrize(
+    ("reading", "found"),
+    [
+        ("known: {s99: NV}", "reading.known: .*s99"),
+        ("known: {s00: HEART}", "reading.known.s00: .*HEART"),
+        ("classes: {NV: {examples: [s98]}}", "reading.classes: .*s98"),
+        ("known: {s01: NV}, classes: {NV: {examples: [s01]}}", "among the examples"),
+        ("repeat: 2", "repeat"),
+    ],
+)
+def test_checks_and_examples_that_cannot_be_are_refused(
+    clinic: Any, reading: str, found: str
+) -> None:
+    clinic.site_file.write_text(clinic.site_file.read_text() + f"reading: {{{reading}}}\n")
+    with pytest.raises(DataError, match=found):
+        Pictures(clinic.site_file, ("MEL", "NV"))
+
+
+def test_an_example_is_left_out_once_its_group_is_asked_about(clinic: Any) -> None:
+    clinic.site_file.write_text(
+        clinic.site_file.read_text() + "reading: {classes: {NV: {examples: [s04, s05]}}}\n"
+    )
+    pictures = Pictures(clinic.site_file, ("MEL", "NV"))
+    desk = Desk(queue_of(clinic.site_file), pictures.ids, ("MEL", "NV"))
+    client = come_in(Page(desk, pictures, Guard("t" * 43, "::1")), "t" * 43)
+    clinic.ask("s00")
+    assert client.get("/examples").get_json() == {"NV": ["s04", "s05"]}
+    assert client.get("/image?id=s05").status_code == 200
+    assert client.get("/image?id=s03").status_code == 404, "nobody asks, and it is no example"
+    clinic.ask("s05")
+    assert client.get("/examples").get_json() == {"NV": ["s04"]}
