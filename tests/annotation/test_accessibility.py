@@ -21,24 +21,28 @@ reading:
   readers: 2
   columns: [age]
   lesion: lesion
-  classes: {MEL: {title: Melanoma, definition: A tumour.}}
+  classes: {MEL: {title: Melanoma, definition: A tumour., examples: [s06]}}
 """
 
 
 @pytest.fixture
 def address(make_clinic: Callable[[int], Any], serving: list[Served]) -> str:
-    """A page on six images, the first of which is grey; three lesions of two patients."""
-    clinic = make_clinic(6)
+    """A page on six images, the first of which is grey; three lesions of two patients.
+
+    The seventh image is an example.
+    """
+    clinic = make_clinic(7)
     rows = ["sample_id,image,label,patient,lesion,age"]
     rows += [
         f"{name},images/{name}.png,,p{index // 4},l{index // 2},50"
-        for index, name in enumerate(clinic.ids)
+        for index, name in enumerate(clinic.ids[:6])
     ]
+    rows.append("s06,images/s06.png,,p9,l9,50")
     (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
     grey = np.linspace(1000, 5000, 1200).astype(np.uint16).reshape(30, 40)
     Image.fromarray(grey).save(clinic.site_file.parent / "images" / "s00.png")
     clinic.site_file.write_text(_READING)
-    clinic.ask(*clinic.ids)
+    clinic.ask(*clinic.ids[:6])
     serving.append(Served(clinic.site_file, ("MEL", "NV", "BCC")))
     return serving[0].address
 
@@ -71,6 +75,12 @@ def test_axe_finds_nothing_in_any_state(
     violations["window"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE + "?")
     violations["help"] = found_by_axe(tab.browser)
+    tab.press(Keys.ESCAPE + "bqdno")
+    assert tab.find("beside").is_displayed()
+    violations["beside, with a remark"] = found_by_axe(tab.browser)
+    tab.press(Keys.ESCAPE + "be")
+    tab.until(lambda: tab.find("examples").is_displayed())
+    violations["examples"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE)
     tab.run("document.querySelector('#strip [data-id=s03]').click()")
     tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())

@@ -39,27 +39,29 @@ def test_twenty_images_are_answered_by_keyboard_over_a_reload(
 
 
 def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
-    tab: Tab, serve: Callable[[], Served], big_clinic: Any
+    tab: Tab, serving: list[Served], clinic: Any
 ) -> None:
-    tab.open(serve().address)
+    clinic.ask(*clinic.ids)
+    serving.append(Served(clinic.site_file, CLASSES))
+    tab.open(serving[0].address)
     skipped = tab.answer("s")
     unclear = tab.answer("c")
-    assert tab.text("waiting") == "23 (1 skipped)"
+    assert tab.text("waiting") == "5 (1 skipped)"
     wrong = tab.answer("1")
     assert tab.text("said") == "Saved: MEL."
     assert tab.answer("u") != wrong
     tab.wait_for_image()
     assert tab.about() == wrong
-    assert big_clinic.queue.labels() == {}
-    for _ in range(22):
+    assert clinic.queue.labels() == {}
+    for _ in range(4):
         tab.answer("2")
     assert tab.about() == skipped
     tab.press("3")
     tab.until(lambda: tab.text("question") == "Nothing is waiting for you")
     assert "All images are done" in tab.text("empty")
-    labels = big_clinic.queue.labels()
-    assert (labels[skipped], labels[wrong], len(labels)) == ("BCC", "NV", 23)
-    assert big_clinic.queue.cannot_tell() == {unclear}
+    labels = clinic.queue.labels()
+    assert (labels[skipped], labels[wrong], len(labels)) == ("BCC", "NV", 5)
+    assert clinic.queue.cannot_tell() == {unclear}
     assert tab.text("undecidable") == "1"
     ActionChains(tab.browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
     tab.wait_for_image()
