@@ -196,8 +196,10 @@ class Desk:
                 agreements = checks.own_agreement(database, self.rules)
                 own_agreement = agreements.get(annotator)
         own = None
+        adjudicates = False
         if choice is not None and not choice.checks:
             own = choice.question.by(annotator)
+            adjudicates = choice.question.adjudicated_by(annotator)
         standing = [question.standing for question in shown]
         verdicts = [decision for decision in standing if decision is not None]
         agreed = agreement(shown)
@@ -206,9 +208,7 @@ class Desk:
             together=() if choice is None else choice.together,
             own=None if own is None else own.text,
             remark=Remark() if own is None else own.remark,
-            adjudicates=choice is not None
-            and not choice.checks
-            and choice.question.adjudicated_by(annotator),
+            adjudicates=adjudicates,
             seen=seen,
             waiting=len(waiting),
             skipped=sum(not set(skipped).isdisjoint(question.ids) for question in waiting),
