@@ -29,12 +29,12 @@ export async function open(annotator, titleOf, choose) {
 
 for (const button of filters) button.addEventListener("click", () => list(button.dataset.which));
 
-/** Say how many of the answers are of today, and how long the reader took for half of them at most. */
+/** Say how many answers there are, and how long the reader looked at half of the images at most. */
 function pace(answers) {
-  const today = answers.filter((each) => new Date(each.time).toDateString() === new Date().toDateString());
-  const seconds = today.map((each) => each.seconds).filter((each) => each !== null).sort((a, b) => a - b);
+  const seconds = answers.map((each) => each.seconds).filter((each) => each !== null).sort((a, b) => a - b);
   if (!seconds.length) return "";
-  return `Today: ${today.length} answers, ${seconds[seconds.length >> 1].toFixed(1)} seconds each (median)`;
+  const answered = answers.length === 1 ? "1 answer" : `${answers.length} answers`;
+  return `${answered}, ${seconds[seconds.length >> 1].toFixed(1)} seconds each (median)`;
 }
 
 function row(given, titleOf, choose) {
