@@ -269,7 +269,7 @@ def test_files_of_another_cut_are_kept(tmp_path):
     assert partition(file, out, Wanted(sites=3)) == first
     before = {path: path.read_bytes() for path in out.iterdir()}
     for other, words in (
-        (Wanted(sites=3, seed=1), "perhaps edited by hand"),
+        (Wanted(sites=3, seed=1), "of another cut, or one edited by hand"),
         (Wanted(sites=2), "site-3.yaml"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -544,8 +544,14 @@ def test_an_unreadable_site_file(tmp_path, text):
     site_file = tmp_path / "site-1.yaml"
     if text:
         site_file.write_text(text)
-    with pytest.raises(DataError, match="a readable YAML file"):
+    with pytest.raises(DataError, match="a readable YAML file" if text else "no such file. Name"):
         load_site(site_file, DataSpec())
+
+
+def test_a_data_set_is_no_site_file(tmp_path):
+    (tmp_path / "blood.npz").write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match=r"found a data set \(\.npz\)\. Cut it .*fedward partition"):
+        load_site(tmp_path / "blood.npz", DataSpec())
 
 
 def test_the_servers_file_has_its_own_name(tmp_path):

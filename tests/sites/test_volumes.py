@@ -327,7 +327,7 @@ def test_a_folder_of_volumes_is_cut_into_sites_by_file(scans, tmp_path):
 
 def test_volumes_are_refused_without_a_word(scans, tmp_path):
     with pytest.raises(
-        DataError, match=r"images that can be read, found .*case0\.nii\.gz: .*--slices 16"
+        DataError, match=r"found volumes, such as healthy/case0\.nii\.gz\. .*--slices 16"
     ):
         partition(scans, tmp_path, Wanted(sites=2))
     assert not [*tmp_path.iterdir()]

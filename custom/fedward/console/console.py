@@ -10,7 +10,7 @@ from fedward.console.progress import Progress
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.outcome import Outcome, ending, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
-from fedward.storage.info import Summary
+from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
 from fedward.text import count, natural
@@ -129,7 +129,8 @@ class Console(Listener):
         """Print how the run ended, which round is best and why, its test value, and its files."""
         self._progress.end()
         if summary.reason is not None:
-            self._wrapped(f"failed: {summary.reason}", most=6)
+            how = "" if summary.reason == INTERRUPTED else "failed: "
+            self._wrapped(f"{how}{summary.reason}", most=6)
         else:
             self._wrapped(ending(folder, summary, untrained))
             self._wrapped(nothing_to_judge(untrained) or "")

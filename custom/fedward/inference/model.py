@@ -253,7 +253,7 @@ def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
     """Raise ConfigError unless a run has finished and ``file`` is a whole model of it."""
     if info.status != "finished":
         found = f"one that is {info.status}"
-        remedy = "Let it finish: `fedward run --resume FOLDER` continues it."
+        remedy = "Let it finish (`fedward run --resume FOLDER`), or name another run."
     elif info.untrained:
         found = "one that only pre-trained: no round trained its classifier"
         remedy = "Fine-tune it: start a run from it."

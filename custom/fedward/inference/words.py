@@ -94,11 +94,13 @@ def _confusion(
     yield f"{unit}s by predicted class (columns) and true class (rows)"
     yield "".join(f"{number:>{width}}" for number in range(1, len(names) + 1))
     for number, name in enumerate(names, 1):
+        # A class that is a number itself would read as a sum.
+        called = f"class {name}" if name.isdecimal() else name
         if name in rows:
             counts = (f"<{SMALLEST_COUNT}" if count is None else count for count in rows[name])
-            yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} = {name}"
+            yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} = {called}"
         else:
-            yield " " * width * len(names) + f"  {number} = {name}: no {unit}s, or too few"
+            yield " " * width * len(names) + f"  {number} = {called}: no {unit}s, or too few"
 
 
 def _referral(evaluation: Mapping[str, Any]) -> Iterator[str]:

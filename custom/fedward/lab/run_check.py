@@ -392,9 +392,10 @@ def _time_line(experiment: Experiment, sites: Sequence[OpenedSite], workers: int
     ]
     passes: Passes = passes_of(experiment, sizes)
     estimate = duration_of(experiment, passes)
-    seconds = 3600 * estimate.hours / max(1, min(workers, len(sites)))
+    shortest, longest = estimate.range_of(max(1, min(workers, len(sites))))
     return (
-        f"time: about {duration_in_words(seconds)} here ({estimate.device}), by the network alone"
+        f"time: {duration_in_words(shortest)} to {duration_in_words(longest)} here "
+        f"({estimate.device}), if the machine is as busy as now"
     )
 
 

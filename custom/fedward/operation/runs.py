@@ -139,7 +139,7 @@ def _lines(run: Mapping[str, Any]) -> list[str]:
         "audit": "ok" if audited else "WRONG",
     }
     best = run["best"]
-    quality = "not judged"
+    quality = "no validation result"
     if best:
         quality = f"best {run['metric']} {best['value']:.3f} after round {best['round']}"
     weights = f"weights from {run['init'][:8]}" if run["init"] else "fresh weights"

@@ -33,7 +33,7 @@ from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
 from fedward.server.survey import SurveyCourse
 from fedward.starting_model import FirstModel, Source, Weights, described, initial_model
-from fedward.storage.info import Summary
+from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
@@ -195,7 +195,7 @@ def _record_failure(
     """Write into a run's folder and onto the console that it has failed, and why."""
     reason = str(error) or type(error).__name__
     if isinstance(error, KeyboardInterrupt):
-        reason = "interrupted"
+        reason = INTERRUPTED
     summary = Summary(reason=reason, **consent.refused)
     run.set_status("failed", summary)
     try:

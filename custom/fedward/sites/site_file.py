@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -318,6 +319,29 @@ class NpzSite(_SiteFile):
 _KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "npz": NpzSite}
 
 
+_DATA_SETS = (".npz", ".csv", ".tsv", ".zip", ".xlsx")
+"""Endings of data sets, which are no site files."""
+
+
+def _unreadable(site_file: Path, where: str, error: OSError | ValueError) -> DataError:
+    """Return the error for a site file that is not there, or is not one."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(
+            f"{where}: there is no such file{did_you_mean_file(site_file)}",
+            "Name the file that describes a site's images, as `fedward partition` writes it.",
+        )
+    if site_file.suffix.lower() in _DATA_SETS:
+        return DataError(
+            where,
+            f"Cut it into site files: `fedward partition {shlex.quote(f'{site_file}')} --sites N`.",
+            expected="a site file in YAML",
+            found=f"a data set ({site_file.suffix})",
+        )
+    return DataError(
+        where, "Write or repair it.", expected="a readable YAML file", found=reason_of(error)
+    )
+
+
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     """Read and check a site file.
 
@@ -331,12 +355,7 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     try:
         content = read_yaml_file(site_file)
     except (OSError, ValueError) as error:
-        raise DataError(
-            where,
-            "Write or repair it.",
-            expected="a readable YAML file",
-            found=reason_of(error),
-        ) from None
+        raise _unreadable(site_file, where, error) from None
     file = _checked(content, where)
     base = site_file.parent
     site = file.site or site_file.stem
@@ -473,12 +492,14 @@ def named_sites(folder: Path) -> list[str]:
     files = site_files([folder])
     if files:
         return [Path(file).stem for file in files if file != ANY_SITE]
+    remedy = "Name the folder with the sites' files."
     if folder.is_dir():
         found = "no such file in it"
+        if any(folder.iterdir()):
+            folder_word = shlex.quote(f"{folder}")
+            remedy += f" Images become such files by `fedward partition {folder_word} --sites N`."
     elif folder.exists():
         found = "a file"
     else:
         found = f"no such folder{did_you_mean_file(folder)}"
-    raise ConfigError(
-        where, "Name the folder with the sites' files.", expected=expected, found=found
-    )
+    raise ConfigError(where, remedy, expected=expected, found=found)

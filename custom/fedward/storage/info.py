@@ -12,6 +12,8 @@ from fedward.methods.requirements import EVERY_TENSOR
 FORMAT = 3
 """Version of the format of a run folder; any other is refused."""
 
+INTERRUPTED = "interrupted"
+"""Reason of a run that a person stopped."""
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Status: TypeAlias = Literal["running", "finished", "failed"]
 """A run that was killed is still ``running``."""
@@ -121,10 +123,18 @@ def read_info(folder: Path) -> RunInfo:
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"run folder {folder}",
-            "Name the folder of a run that has begun.",
+            _where_it_is(folder),
             expected="a readable run.json",
             found=_reason(error),
         ) from error
+
+
+def _where_it_is(folder: Path) -> str:
+    """Return what to do about a folder that is no run's: FLARE's simulator puts its run deeper."""
+    inside = sorted(folder.glob("workspace/server/*/*/run.json"))
+    if inside:
+        return f"The run of FLARE's simulator is {inside[0].parent}."
+    return "Name the folder of a run that has begun."
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from fedward.errors import ConfigError, did_you_mean_file, option
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
-from fedward.lab.partition.divide import SetApart, divide, divide_by
+from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
@@ -94,6 +94,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             cut = _evaluated_together(cut, wanted)
             shares.append(1.0)
     faults.refuse()
+    pool = replace(pool, notes=(*pool.notes, *unused_note(pool, cut, wanted.by)))
     texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:

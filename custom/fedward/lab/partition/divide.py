@@ -131,6 +131,36 @@ def _fewer_sites(gamma: float | None) -> str:
     return f"Ask for fewer sites, or a larger {option('dirichlet')}."
 
 
+def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
+    """Return why images of a pool are at no site, with their numbers; empty if all are.
+
+    Args:
+        pool: the images.
+        cut: the rows of each site.
+        column: that of :func:`divide_by`; None: the pool was divided evenly or by a law.
+    """
+    unused = set(range(len(pool.labels)))
+    for site_rows in cut.values():
+        unused.difference_update(*(rows.tolist() for rows in site_rows.values()))
+    if not unused:
+        return []
+    values = [known_or_empty(value) for value in pool.columns[column]] if column else []
+    owner = np.zeros(len(pool.labels), np.int64)
+    if column:
+        sites = list(_site_names([value for value in values if value]))
+        owner = _owners(pool.groups, values, sites)
+    reasons = Counter[str]()
+    for row in unused:
+        if column and not values[row]:
+            reasons[f"have no value in {column}"] += 1
+        elif owner[row] < 0:
+            reasons["belong to a group that has more images at another site"] += 1
+        else:
+            reasons["have no label to be evaluated by"] += 1
+    counts = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
+    return [f"Images at no site: {counts}."]
+
+
 def _owners(
     groups: Sequence[str], values: Sequence[str], sites: Sequence[str]
 ) -> npt.NDArray[np.int64]:

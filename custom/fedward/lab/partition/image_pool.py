@@ -196,6 +196,14 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
         sides.append(min(image.size))
         pixels = fit(image, 32, 3)
         grey &= not is_volume(folder / name) and bool((pixels == pixels[..., :1]).all())
+    if not sides and any(is_volume(folder / name) for name in names) and not rendering.slices:
+        raise DataError(
+            f"{folder}",
+            f"Say how many slices of each become images, as in {option('slices', 16)}. NIfTI needs "
+            "pip install 'fedward[volumes]'.",
+            expected="2D images",
+            found=f"volumes, such as {next(name for name in names if is_volume(folder / name))}",
+        )
     if not sides:
         raise DataError(
             f"{folder}",

@@ -131,13 +131,6 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
     """Return what a person should know of the cut."""
     spec: dict[str, Any] = pool.data_spec()
     notes = list(pool.notes)
-    used = sum(len(rows) for site_rows in cut.values() for rows in site_rows.values())
-    unused = len(pool.labels) - used
-    if unused:
-        notes.append(
-            f"{unused} images are at no site: they have no value in the column, belong to a group "
-            "that has more images at another site, or have no label to be evaluated by."
-        )
     for kind, part in (
         ("file of several frames", pool.rendering.frames),
         ("volume", pool.rendering.slices),

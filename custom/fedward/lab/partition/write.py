@@ -56,9 +56,9 @@ def write_files(texts: Mapping[Path, str]) -> None:
         if path.exists() and path.read_bytes() != text.encode():
             raise ConfigError(
                 f"{path}",
-                "Name another folder, or delete it.",
+                f"Name another folder, or delete the files in {path.parent}.",
                 expected="no such file, or the one that would be written",
-                found="another one, perhaps edited by hand",
+                found="that of another cut, or one edited by hand",
             )
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
