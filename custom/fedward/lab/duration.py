@@ -29,7 +29,7 @@ from fedward.views import VIEWS, Views
 _TASKS = (SUPERVISED, UNSUPERVISED, PRETRAIN, FINE_TUNE)
 """Tasks of sites. A method that has others, or one alone, does not look at the name."""
 
-_SHORTEST = 0.7
+_SHORTEST = 0.6
 _LONGEST = 1.5
 """Shares of the estimate between which runs took their time.
 
