@@ -263,6 +263,7 @@ MAY_USE: dict[str, set[str]] = {
         "tracking",
         "training",
         "yaml_text",
+        "views",
     },
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do

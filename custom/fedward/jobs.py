@@ -31,7 +31,7 @@ _SYNTHETIC = {
 
 The papers' values are the methods' defaults."""
 
-_TWO_COMMUNITIES = {"sites": 5, "places": (1, 2, 3, 6, 7)}
+_TWO_COMMUNITIES: Mapping[str, Any] = {"sites": 5, "places": (1, 2, 3, 6, 7)}
 """Three sites of FedPerl's first community, and two of its second."""
 
 _FIVE_ROUNDS = {**_SYNTHETIC, "rounds": 5, "images_per_round": 800}
