@@ -165,6 +165,11 @@ def with_row(settings: dict[str, Any]) -> dict[str, Any]:
     [
         ({"partition": "images.npz --sites 2 --seed 3"}, "partition without --seed"),
         ({"partition": "images.npz --sits 2"}, "unrecognized arguments: --sits 2"),
+        ({"variants": {"a": {"title": "a", "partition": "images.npz --sits 2"}}}, "--sits 2"),
+        (
+            {"partition": "", "variants": {"a": {"title": "a", "partition": "images.npz"}}},
+            "partition of a variant, where the study has none",
+        ),
         ({"sites": {"few": "images.npz --sites 2"}}, "where partition says how"),
         ({"rows": {"few": {"title": "", "job": "fedavg", "sites": "mine"}}}, "rows few with other"),
         ({"rows": with_row({"evaluate_every": 3})}, "one rule by which all rows stop"),

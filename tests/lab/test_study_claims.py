@@ -79,6 +79,26 @@ def test_a_claim_has_a_sentence(claim: dict[str, str], verdict: str) -> None:
     assert verdict in said(study, lines_of(study))
 
 
+def test_a_claim_on_a_share_is_tested_against_that_share() -> None:
+    """0.7 is 87.5 % of 0.8: more than 85 % of it, and not 90 %. Other shares are other claims."""
+    gaps = {}
+    for share in (0.85, 0.9, 1.0):
+        study = study_of(claims=[{**BETTER, "than": "upper", "share": share}])
+        lines = lines_of(study)
+        gap = judged(results_of(study, lines), study.claims[0]).gap
+        assert gap is not None
+        gaps[share] = gap.mean
+        if share == 0.85:
+            sentence = "is higher than 85 % of that of *FedAvg, all labels*: **shown**, +0.020 ["
+            assert sentence in said(study, lines)
+        elif share == 0.9:
+            assert "**opposite shown**" in said(study, lines)
+    assert gaps == pytest.approx({0.85: 0.7 - 0.68, 0.9: 0.7 - 0.72, 1.0: -0.1})
+    whole = study_of(claims=[{**BETTER, "share": 1.0}])
+    assert claims_digest(whole) == claims_digest(CLAIMED)
+    assert claims_digest(study_of(claims=[{**BETTER, "share": 0.9}])) != claims_digest(CLAIMED)
+
+
 def test_a_difference_within_chance_is_not_shown() -> None:
     assert "**not shown**, +0.001 [" in said(CLAIMED, lines_of(CLAIMED, {"ssfl": 0.601}))
 

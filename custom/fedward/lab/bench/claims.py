@@ -8,7 +8,7 @@ from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.evaluation import paired_difference
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Cell, Claim, Study
 
 
 def claims_digest(study: Study) -> str:
@@ -18,7 +18,15 @@ def claims_digest(study: Study) -> str:
     """
     if not study.claims:
         return ""
-    return digest(sorted(digest(claim.model_dump(mode="json")) for claim in study.claims))
+    return digest(sorted(_digest(claim) for claim in study.claims))
+
+
+def _digest(claim: Claim) -> str:
+    """Return the digest of a claim. That of the whole value is as before claims had shares."""
+    fields = claim.model_dump(mode="json")
+    if claim.share == 1:
+        del fields["share"]
+    return digest(fields)
 
 
 def require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:

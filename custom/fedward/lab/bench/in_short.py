@@ -49,10 +49,11 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     claim = verdict.judged.claim
     ours, theirs = places(results.study, claim)
     gap = verdict.judged.gap
+    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that "
     number = "" if gap is None else f" ({gap_text(gap)})"
     return (
         f"{metric_name(claim.metric)} {claim.direction} with *{name_of(results.study, *ours)}* "
-        f"than with *{name_of(results.study, *theirs)}*{number}"
+        f"than {share}with *{name_of(results.study, *theirs)}*{number}"
     )
 
 

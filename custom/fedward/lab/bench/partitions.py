@@ -67,6 +67,10 @@ class Partition:
             self, arguments=(*arguments, "--seed", f"{seed}"), folder=f"seed-{seed}/{name}"
         )
 
+    def below(self, name: str) -> "Partition":
+        """Return the same cut with its site files in a folder of another name."""
+        return replace(self, folder=f"{name}/{self.folder}")
+
 
 def _without(arguments: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
     """Return the arguments without some options and their values."""

@@ -50,13 +50,14 @@ class Repetitions(Protocol):
 def reference_cells(study: Study, cells: Sequence[Cell]) -> list[Cell]:
     """Return a cell of each repetition of some cells, whose images the references see.
 
-    It is that of the study's first row. A variant without a share of labels of its own has the
-    references of the first variant.
+    It is that of the study's first row. A variant without a share of labels or a cut of its own has
+    the references of the first variant.
     """
     wanted: dict[Cell, None] = {}
     for cell in cells:
         variant = cell.variant
-        if study.variants[variant].labelled is None:
+        has_own_images = study.variants[variant].labelled is not None
+        if not has_own_images and not study.variants[variant].partition:
             variant = study.reference
         wanted[Cell(variant, study.rows_of(variant)[0], cell.seed)] = None
     return list(wanted)
@@ -76,7 +77,8 @@ def missing_references(work: Repetitions, cells: Sequence[Cell]) -> list[Cell]:
 def reference_settings(work: Repetitions, cell: Cell) -> Settings:
     """Return on what the references of a cell's repetition depend."""
     settings = work.experiment(cell).model_dump(mode="json", include=_DEPENDS_ON)
-    return {**settings, "partition": work.study.partition, "sites": work.study.folder(cell)}
+    partition = work.study.partition_of(cell.variant)
+    return {**settings, "partition": partition, "sites": work.study.folder(cell)}
 
 
 def run_references(work: Repetitions, cell: Cell) -> str:

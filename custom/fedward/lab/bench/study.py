@@ -73,6 +73,8 @@ class Variant(_Part):
     Tables then show the percentage reached of the own row's value in the first variant, and the
     figure has labels on its axis.
     """
+    partition: str = ""
+    """How its images are cut, if other than the study's; as :attr:`Study.partition`."""
 
 
 class Claim(_Part):
@@ -89,6 +91,8 @@ class Claim(_Part):
     """Variant of ``row``; empty: the first one."""
     than_variant: str = ""
     """Variant of ``than``; empty: that of ``row``."""
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Share of the value of ``than`` that ``row`` is compared with: 0.99 claims 99 % of it."""
 
 
 class Cell(NamedTuple):
@@ -200,10 +204,14 @@ class Study(_Part):
 
     @model_validator(mode="after")
     def _cuts_what_its_rows_need(self) -> "Study":
+        partitions = [variant.partition for variant in self.variants.values() if variant.partition]
         if not self.partition:
+            if partitions:
+                raise ValueError("partition of a variant, where the study has none")
             return self
         # Raises ValueError for arguments that `fedward partition` does not have.
-        Partition.parse(self.partition)
+        for partition in (self.partition, *partitions):
+            Partition.parse(partition)
         if self.sites:
             raise ValueError("sites, where partition says how the images are cut")
         others = [name for name, row in self.rows.items() if row.sites not in CUTS]
@@ -303,11 +311,16 @@ class Study(_Part):
             return self._cut(cell).folder
         return self.rows[cell.row].sites.format(seed=cell.seed)
 
+    def partition_of(self, variant: str) -> str:
+        """Return how the images of a variant are cut; empty without a partition."""
+        return self.variants[variant].partition or self.partition
+
     def _cut(self, cell: Cell) -> Partition:
         """Return how the images of a cell are cut, where the study has a partition."""
-        partition = Partition.parse(self.partition)
-        share = self.variants[cell.variant].labelled
-        return partition.of(self.rows[cell.row].sites, cell.seed, share)
+        variant = self.variants[cell.variant]
+        partition = Partition.parse(self.partition_of(cell.variant))
+        cut = partition.of(self.rows[cell.row].sites, cell.seed, variant.labelled)
+        return cut.below(cell.variant) if variant.partition else cut
 
     def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
         """Return folder of site files -> arguments of ``fedward partition``, for the cells."""

@@ -23,7 +23,7 @@ class Judged:
     refusal: str
     """Why it is not judged; empty if it is."""
     gap: Interval | None
-    """Difference of its rows; None if it is not judged."""
+    """Difference of its rows, of the second its claimed share; None if it is not judged."""
     p: float
     """Uncorrected; 1 if the claim is not judged, as it still counts among the page's claims."""
 
@@ -37,7 +37,8 @@ def judged(results: Results, claim: Claim) -> Judged:
     reason = refusal(results, (ours, theirs), claim.metric)
     if reason:
         return Judged(claim, reason, None, 1.0)
-    our_values, their_values = zip(*pairs, strict=True)
+    our_values = [ours for ours, _ in pairs]
+    their_values = [claim.share * theirs for _, theirs in pairs]
     gap = paired_difference(our_values, their_values)
     return Judged(claim, "", gap, p_value(our_values, their_values))
 
@@ -121,7 +122,8 @@ def _sentence(study: Study, verdict: Verdict) -> str:
     our_name = name_of(study, *ours)
     their_name = name_of(study, *theirs)
     metric = metric_name(claim.metric)
-    statement = f"{metric} of *{our_name}* is {claim.direction} than that of *{their_name}*"
+    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of "
+    statement = f"{metric} of *{our_name}* is {claim.direction} than {share}that of *{their_name}*"
     gap = verdict.judged.gap
     if gap is None:
         return f"{statement}: **{verdict.outcome}**, {verdict.judged.refusal}."
