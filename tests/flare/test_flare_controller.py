@@ -82,8 +82,10 @@ def status(folder: Path) -> str:
     return str(json.loads((folder / "run.json").read_text())["status"])
 
 
-@pytest.mark.parametrize("props", [{}, {"custom_props": {"fedward_run": RUN}}])
-@pytest.mark.parametrize("kept", ["server/fedward/runs", "runs"])
+@pytest.mark.parametrize(
+    ("kept", "props"),
+    [("server/fedward/runs", {"custom_props": {"fedward_run": RUN}}), ("runs", {})],
+)
 def test_results_of_a_stopped_job_hold_no_sites_model(
     run, workspace, tmp_path, monkeypatch, kept, props
 ):
