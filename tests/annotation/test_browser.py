@@ -5,7 +5,9 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -287,11 +289,16 @@ def box(tab: Tab) -> dict[str, float]:
 
 
 def test_zoom_by_key_wheel_finger_and_button_and_moving(
-    tab: Tab, serve: Callable[[], Served]
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
 ) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (1200, 1600, 3), np.uint8)
+    Image.fromarray(pixels).save(big_clinic.site_file.parent / "images" / "s00.png")
+    width = "return document.getElementById('image').naturalWidth"
     tab.open(serve().address)
     stage = tab.find("stage")
     whole = box(tab)
+    assert 640 <= tab.run(width) <= 1024, "no more pixels than the stage shows, in steps of 128"
+    assert tab.text("scale") == "Fits"
     assert whole["width"] <= stage.size["width"] + 1
     assert whole["height"] <= stage.size["height"] + 1
     assert max(whole["width"] / stage.size["width"], whole["height"] / stage.size["height"]) > 0.99
@@ -299,6 +306,9 @@ def test_zoom_by_key_wheel_finger_and_button_and_moving(
 
     tab.press("+")
     assert box(tab)["width"] == pytest.approx(1.5 * whole["width"])
+    tab.until(lambda: tab.run(width) == 1600)
+    assert box(tab)["width"] == pytest.approx(1.5 * whole["width"]), "sharper, and no larger"
+    tab.until(lambda: tab.text("scale") == f"{round(100 * box(tab)['width'] / 1600)} %")
     before = box(tab)
     tab.press(Keys.ARROW_LEFT)
     assert box(tab)["x"] == pytest.approx(before["x"] + 60)

@@ -192,10 +192,10 @@ def test_eight_bits_keep_their_picture_and_colour_has_no_window(clinic: Any) -> 
 
 def test_a_thumbnail_is_small_and_nonsense_is_refused(clinic: Any) -> None:
     client = visit(write(clinic))
-    assert max(picture(client, longest=16).shape) == 16
+    assert max(picture(client, wide=16, high=16).shape) == 16
     for query in (
-        "longest=1",
-        "longest=9999",
+        "wide=1",
+        "high=9999",
         "width=0&centre=1",
         "centre=nan&width=1",
         "centre=x&width=1",

@@ -382,11 +382,11 @@ def test_strange_messages_change_nothing(
 @pytest.mark.parametrize(
     "how",
     [
-        "longest=0",
-        "longest=-1",
-        "longest=999999",
-        "longest=1e9",
-        "longest=nan",
+        "wide=0",
+        "high=-1",
+        "wide=999999",
+        "high=1e9",
+        "wide=nan",
         "centre=nan&width=1",
         "centre=1e308&width=1e308",
         "centre=inf&width=1",

@@ -225,12 +225,17 @@ class Pictures:
         picture = self._find(sample_id)
         return picture.facts if picture else ()
 
-    def png(self, sample_id: str, longest: int = LARGEST, window: Window | None = None) -> bytes:
+    def png(
+        self,
+        sample_id: str,
+        most: tuple[int, int] = (LARGEST, LARGEST),
+        window: Window | None = None,
+    ) -> bytes:
         """Return an image as PNG.
 
         Args:
             sample_id: the image.
-            longest: the most pixels of the longer side.
+            most: the largest width and height, in pixels; a larger picture is reduced.
             window: the window in which a grey image is drawn; None for its own.
 
         Raises:
@@ -239,7 +244,7 @@ class Pictures:
         drawn = self._read(sample_id, partial(_drawn, window=window))
         if drawn.mode not in ("L", "RGB"):
             drawn = drawn.convert("RGB")
-        drawn.thumbnail((longest, longest))
+        drawn.thumbnail(most)
         buffer = io.BytesIO()
         drawn.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()

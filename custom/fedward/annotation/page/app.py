@@ -109,7 +109,8 @@ class _Drawn(BaseModel):
     """The size and the window in which an image is to be drawn."""
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
-    longest: int = Field(LARGEST, ge=16, le=LARGEST)
+    wide: int = Field(LARGEST, ge=16, le=LARGEST)
+    high: int = Field(LARGEST, ge=16, le=LARGEST)
     centre: float | None = None
     width: float | None = Field(None, gt=0)
 
@@ -200,7 +201,7 @@ class Page:
         drawn = _Drawn.model_validate(request.args.to_dict())
 
         def picture(sample_id: str) -> Response:
-            png = self.pictures.png(sample_id, drawn.longest, drawn.window)
+            png = self.pictures.png(sample_id, (drawn.wide, drawn.high), drawn.window)
             return Response(png, mimetype="image/png")
 
         return self._of_image(picture)

@@ -3,7 +3,7 @@
 import { imageAddress, nameOf } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
-const LONGEST = 1600; // pixels of the longer side
+const MOST = { wide: 1600, high: 1600 }; // pixels
 
 let open = false; // the reader wants an image beside the one in question
 let ids = []; // of the images that may be there, those of the same lesion first
@@ -46,7 +46,7 @@ function tell() {
   $("frame").classList.toggle("two", isOpen());
   if (!isOpen()) return $("beside-image").removeAttribute("src");
   const id = ids[current];
-  const address = imageAddress(id, { longest: LONGEST });
+  const address = imageAddress(id, MOST);
   if ($("beside-image").getAttribute("src") !== address) $("beside-image").src = address;
   $("beside-image").alt = `Image ${id}`;
   $("beside-name").textContent = `Image ${nameOf(id)}${ids.length > 1 ? ` · ${current + 1} of ${ids.length} others` : ""}`;

@@ -3,7 +3,7 @@
 import { get, imageAddress } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
-const LONGEST = 800; // pixels of the longer side
+const MOST = { wide: 800, high: 800 }; // pixels
 
 /** Open the examples, whose classes have the `titles`. */
 export async function open(titles) {
@@ -24,7 +24,7 @@ function section(title, ids) {
 
 function example(id, text) {
   const image = Object.assign(document.createElement("img"), { alt: text, loading: "lazy" });
-  image.src = imageAddress(id, { longest: LONGEST });
+  image.src = imageAddress(id, MOST);
   const button = Object.assign(document.createElement("button"), { type: "button", title: "Larger or smaller" });
   button.setAttribute("aria-pressed", "false");
   button.append(image);

@@ -4,7 +4,7 @@ import { worded } from "./remark.js";
 import { get, imageAddress, nameOf } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
-const SMALL = 64; // pixels of the longer side
+const SMALL = { wide: 64, high: 64 }; // pixels
 const filters = [...document.querySelectorAll("#given-which button")];
 let list = () => {}; // lists all answers, or those with a remark of a kind
 
@@ -40,7 +40,7 @@ function pace(answers) {
 function row(given, titleOf, choose) {
   const part = (name, text) => Object.assign(document.createElement(name), { textContent: text });
   const small = document.createElement("img");
-  Object.assign(small, { alt: "", loading: "lazy", src: imageAddress(given.sample_id, { longest: SMALL }) });
+  Object.assign(small, { alt: "", loading: "lazy", src: imageAddress(given.sample_id, SMALL) });
   const words = document.createElement("span");
   const when = new Date(given.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   words.append(part("b", titleOf(given.text) + worded(given.remark)));

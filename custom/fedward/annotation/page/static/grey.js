@@ -3,6 +3,7 @@
 // has set holds for the next images of the same kind, in relation to the first window of each.
 
 import { get, imageAddress } from "./server.js";
+import { size } from "./size.js";
 
 const $ = (id) => document.getElementById(id);
 const image = $("image"), panel = $("levels");
@@ -66,7 +67,7 @@ function first() {
   return { centre: levels.centre, width: levels.width };
 }
 
-/** Go on with another slice of the same volume, and return how it is to be drawn. */
+/** Go on with another slice of the same volume, or the same one again, and return how it is to be drawn. */
 export function turn(other) {
   id = other;
   if (!levels?.deep) return {};
@@ -123,7 +124,7 @@ function stretch() {
 function settle() {
   if (!levels?.deep || drawing) return;
   drawing = wanted;
-  image.src = imageAddress(id, wanted);
+  image.src = imageAddress(id, { ...wanted, ...size() });
 }
 
 function tell() {

@@ -179,6 +179,9 @@ function put(id, sameVolume = false) {
       setReady(true);
       slices.came();
     },
+    redrawn() {
+      explain("");
+    },
     failed() {
       broken = true;
       explain("This image cannot be shown. Skip it, or choose “Unusable”, and tell your IT its number.");

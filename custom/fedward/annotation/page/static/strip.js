@@ -3,7 +3,7 @@
 import { imageAddress } from "./server.js";
 
 const strip = document.getElementById("strip");
-const SMALL = 96; // pixels of the longer side
+const SMALL = { wide: 96, high: 96 }; // pixels
 
 let filled = ""; // what the strip was filled with
 
@@ -22,7 +22,7 @@ function thumbnail(id, sameAnswer, choose) {
   const text = sameAnswer ? `Image ${id}, in question` : `Image ${id}`;
   Object.assign(button, { type: "button", title: text, className: sameAnswer ? "together" : "" });
   button.dataset.id = id;
-  const small = Object.assign(document.createElement("img"), { src: imageAddress(id, { longest: SMALL }), alt: text });
+  const small = Object.assign(document.createElement("img"), { src: imageAddress(id, SMALL), alt: text });
   button.append(small);
   button.addEventListener("click", () => choose(id));
   return button;

@@ -1,38 +1,44 @@
-// The picture on the stage: its own pixels times `scale`, moved by x and y.
+// The picture on the stage: its pixels, as they came first, times `scale`, moved by x and y.
 
 import * as grey from "./grey.js";
 import { imageAddress } from "./server.js";
+import * as sizes from "./size.js";
 
 const $ = (id) => document.getElementById(id);
 const stage = $("stage"), image = $("image");
 const place = { scale: 1, x: 0, y: 0 };
+const extent = { width: 0, height: 0 }; // of the picture as it came first; one with more pixels takes the same room
 const fingers = new Map();
 const NOTCH = 100; // pixels of the wheel for a slice
 const AGAIN = 5_000; // milliseconds until a picture that did not come is asked for again
 
 let onStage = null; // id of the picture that is or will be seen
-let told = { seen() {}, failed() {}, late() {}, wheel: null };
+let told = { seen() {}, redrawn() {}, failed() {}, late() {}, wheel: null };
 let turned = false; // a picture of the same volume is on its way
+let sharpened = false; // the same picture, with all its pixels, is on its way
 let rolled = 0; // pixels that the wheel has turned
 
 // --- one picture after the other
 
-/** Put a picture on the stage. Then one of three is called: `seen`, `failed` for good, or `late` and once more.
+/** Put a picture on the stage. Then one of three is called: `seen`, `failed` for good, or `late` and once more. After
+ *  `seen`, `redrawn` says that the same picture came in another window or size.
  *  One of the `sameVolume` takes the place and the window of the one before. */
 export function show(id, calls, sameVolume = false) {
   onStage = id;
   told = calls;
   turned = sameVolume;
+  sharpened = false;
   if (sameVolume) {
     image.alt = `Image ${id}`;
-    image.src = imageAddress(id, grey.turn(id));
+    image.src = imageAddress(id, { ...grey.turn(id), ...sizes.size() });
     return;
   }
   image.hidden = true;
   grey.forget();
   if (id === null) return image.removeAttribute("src");
+  sizes.begin(stage);
   image.alt = `Image ${id}`;
-  image.src = imageAddress(id);
+  image.src = imageAddress(id, sizes.size());
 }
 
 /** Return the id of the picture on the stage, null for none. */
@@ -44,16 +50,23 @@ image.addEventListener("load", async () => {
   const inWindow = grey.drawn();
   if (turned && !image.hidden) {
     turned = false;
+    const before = extent.width;
+    measure();
+    put((place.scale * before) / extent.width, place.x, place.y);
     if (!grey.known()) grey.look(onStage);
     return told.seen();
   }
   turned = false;
-  if (inWindow && !image.hidden) return; // the same picture, in another window
+  if ((inWindow || sharpened) && !image.hidden) {
+    tellScale(); // it is the same picture, in another window or sharper
+    return told.redrawn();
+  }
   const id = onStage;
   const levels = grey.look(id);
   if (grey.keeps()) await levels; // not first in one window and then in the reader's
   if (id !== onStage) return;
   image.hidden = false;
+  measure();
   fit();
   told.seen();
 });
@@ -69,8 +82,27 @@ image.addEventListener("error", async () => {
 
 // --- zoom
 
+function measure() {
+  Object.assign(extent, { width: image.naturalWidth, height: image.naturalHeight });
+  Object.assign(image.style, { width: `${extent.width}px`, height: `${extent.height}px` });
+}
+
 function smallest() {
-  return Math.min(stage.clientWidth / image.naturalWidth, stage.clientHeight / image.naturalHeight);
+  return Math.min(stage.clientWidth / extent.width, stage.clientHeight / extent.height);
+}
+
+/** Ask for all pixels of the picture if more of them would be seen. */
+function sharpen() {
+  const shown = place.scale * devicePixelRatio; // pixels of the screen for one of the picture
+  if (shown < 1.1 || !sizes.isReduced(image)) return;
+  sizes.whole();
+  sharpened = true;
+  image.src = imageAddress(onStage, grey.turn(onStage));
+}
+
+function tellScale() {
+  const pixels = (place.scale * extent.width) / image.naturalWidth;
+  $("scale").textContent = sizes.isReduced(image) ? "Fits" : `${Math.round(100 * pixels)} %`;
 }
 
 export function fit() {
@@ -78,13 +110,14 @@ export function fit() {
 }
 
 function put(scale, x, y) {
-  if (!image.naturalWidth || image.hidden) return;
+  if (!extent.width || image.hidden) return;
   place.scale = Math.min(Math.max(scale, smallest()), Math.max(16 * smallest(), 8));
-  place.x = within(x, stage.clientWidth, place.scale * image.naturalWidth);
-  place.y = within(y, stage.clientHeight, place.scale * image.naturalHeight);
+  place.x = within(x, stage.clientWidth, place.scale * extent.width);
+  place.y = within(y, stage.clientHeight, place.scale * extent.height);
   image.style.transform = `translate(${place.x}px, ${place.y}px) scale(${place.scale})`;
   stage.style.touchAction = zoomed() ? "none" : "pan-y"; // a whole image lets a finger scroll the page
-  $("scale").textContent = `${Math.round(100 * place.scale)} %`;
+  tellScale();
+  sharpen();
 }
 
 /** Return the offset that leaves no empty border at one side while the other is cut off. */
