@@ -15,7 +15,13 @@ import pytest
 from fedward.annotation import Queue, Rules
 from fedward.annotation.desk import Desk, Message
 from fedward.client import labels as module
-from fedward.client.labels import SiteLabels, annotators_of, oracle_of, people_of
+from fedward.client.labels import (
+    SiteLabels,
+    annotators_of,
+    oracle_of,
+    people_of,
+    warn_of_nobody,
+)
 from fedward.errors import RunError
 from fedward.sites import Images, SiteData
 
@@ -118,6 +124,7 @@ def test_a_query_missed_is_caught_up(tmp_path):
 
 def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
     nobody = annotators_of(data(labelled=3), None)
+    warn_of_nobody(data(labelled=3))
     assert len(nobody.labels_at_start) == 3
     assert list(nobody.pool) == IDS[:3]
     assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text

@@ -60,7 +60,7 @@ def test_it_says_what_is_trained_on_and_what_is_measured_where(tmp_path):
         "validation: not measured: c0, c1 (a site needs 5 images of a class to measure it); so no "
         "round can be chosen as the best test: all 2 classes at each of 2 sites time: "
     ) in text
-    assert re.search(r"time: \d+ \w+ to \d+ \w+ here", text)
+    assert re.search(r"time: (\d+ \w+ to \d+ \w+|a few seconds) here", text)
 
 
 def test_every_image_is_opened_once_and_a_run_takes_it_from_the_cache(tmp_path):
@@ -164,6 +164,9 @@ def test_labels_that_nobody_shows_or_gives_are_missed_before_round_1(tmp_path):
         with pytest.raises(DataError, match="No site shows a label"):
             said(tmp_path / "sites", tmp_path / job, job)
     assert said(tmp_path / "sites", tmp_path / "survey", "survey")[0] == ["site-1", "site-2"]
+    partition(source, tmp_path / "silent", Wanted(sites=2, labelled=0.5))
+    with pytest.raises(DataError, match="nobody answers at any site.*--oracle"):
+        said(tmp_path / "silent", tmp_path / "fedal", "fedal")
     partition(source, tmp_path / "asked", Wanted(sites=2, labelled=0.0, oracle=True))
     assert said(tmp_path / "asked", tmp_path / "run", "fedal")[0] == ["site-1", "site-2"]
 

@@ -137,8 +137,8 @@ def test_flags_name_what_spoils_a_training() -> None:
     ]
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
-        "3 sites tell of 280 training images, 130 of them with a label (46 %), 130 for validation "
-        "and 130 for testing.",
+        "3 sites tell of about 280 training images, 130 of them with a label (46 %), 130 for "
+        "validation and 130 for testing.",
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
@@ -151,6 +151,8 @@ def test_flags_name_what_spoils_a_training() -> None:
         "say nothing about new ones; `fedward doctor` lists them.",
         "Without validation images",
         "Without test images",
+        "b has validation images of MEL alone, in numbers that are counted",
+        "b has test images of MEL alone, in numbers that are counted",
         "c's images are darker than those of most sites",
         "c's images are of less contrast than those of most sites",
         "b's images are smaller than those of most sites",

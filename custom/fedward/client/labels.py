@@ -189,14 +189,18 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
         return people_of(data, queue_of(site_file, kind_of_labels(data.labelled.labels)))
-    if len(data.unlabelled):
+    return nobody_of(data)
+
+
+def warn_of_nobody(data: SiteData) -> None:
+    """Log a warning where a site's file names nobody who gives the labels it lacks."""
+    if data.annotation == "none" and len(data.unlabelled):
         _log.warning(
             "site %s: nobody is asked for the %d labels it lacks. "
             "Set `annotation: queue` in its file to ask people.",
             data.site,
             len(data.unlabelled),
         )
-    return nobody_of(data)
 
 
 def labels_in(data: SiteData) -> dict[str, Label]:
@@ -303,6 +307,10 @@ class SiteLabels:
         self._wait = wait
         self._grant = grant
         self._records = site_records(folder, run)
+
+    def is_first(self, round_: int, part: int) -> bool:
+        """Return whether the site has asked for nothing before an exchange of the run."""
+        return not self._records.before(round_, part)
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
         """Return the labels a site could use before an exchange."""

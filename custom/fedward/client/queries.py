@@ -8,7 +8,7 @@ from typing import Any
 
 from fedward.client.admission import Admission
 from fedward.client.askable import unfamiliar_images
-from fedward.client.labels import SiteLabels, annotators_of, labels_in
+from fedward.client.labels import SiteLabels, annotators_of, labels_in, warn_of_nobody
 from fedward.client.site_data import DataSource
 from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
@@ -76,6 +76,8 @@ class Queries:
         learner = self._with_labels(learner, labels.before(round_, part), refused)
         if request.task == "idle":
             return learner, {}
+        if labels.is_first(round_, part):
+            warn_of_nobody(self.given)
         askable = labels.askable_before(round_, part)
         pool = len(labels.annotators.pool)
         labels_at_start = len(labels.annotators.labels_at_start)

@@ -189,6 +189,14 @@ def load_model(
         >>> model = load_model("runs/fedavg")  # doctest: +SKIP
         >>> model(model.read(["lesion.jpg"])).argmax(1)  # doctest: +SKIP
     """
+    if not isinstance(folder, str | Path):
+        raise ConfigError(
+            "folder=", "Name a run folder.", expected="a path", found=f"{folder!r:.100}"
+        )
+    if which not in ("best", "last"):
+        raise ConfigError(
+            "which=", "Name one of them.", expected="best or last", found=f"{which!r:.100}"
+        )
     run = Path(folder)
     info = read_info(run)
     best = which == "best" and info.summary.best_round is not None

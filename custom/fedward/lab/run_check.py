@@ -47,6 +47,7 @@ _EVALUATED = {"val": "validation", "test": "test"}
 """Split that models are evaluated on -> its name in sentences."""
 _MOST_NAMED = 3
 """Sites that a sentence names."""
+_FEW_SECONDS = 10.0
 _WIDTH = 80
 _LONGEST_SITE = 17
 """Letters of a site's name in the table."""
@@ -393,6 +394,8 @@ def _time_line(experiment: Experiment, sites: Sequence[OpenedSite], workers: int
     passes: Passes = passes_of(experiment, sizes)
     estimate = duration_of(experiment, passes)
     shortest, longest = estimate.range_of(max(1, min(workers, len(sites))))
+    if longest < _FEW_SECONDS:
+        return f"time: a few seconds here ({estimate.device})"
     return (
         f"time: {duration_in_words(shortest)} to {duration_in_words(longest)} here "
         f"({estimate.device}), if the machine is as busy as now"
@@ -405,21 +408,28 @@ def _require_labels(algorithm: Algorithm[Any], sites: Sequence[OpenedSite], say:
     Where the job asks for labels, say at which sites nobody answers.
 
     Raises:
-        DataError: there is no label to learn from.
+        DataError: there is no label to learn from, or nobody whom the job could ask.
     """
-    silent = [site.name for site in sites if site.training and not site.answers]
     answered = any(site.answers for site in sites)
-    if algorithm.active and silent:
-        say(
-            f"looks wrong: nobody answers the job's questions about labels at "
-            f"{_sites_in_words(silent)}: annotation in the site files says who does"
-        )
     needs = algorithm.requirements
     learns_elsewhere = needs.hidden_labels or "labels" in needs.server.images
-    if learns_elsewhere or needs.tensors.untrained or (algorithm.active and answered):
-        return
-    if not any(site.sizes["labelled"] for site in sites):
+    needs_none = learns_elsewhere or needs.tensors.untrained or (algorithm.active and answered)
+    if not needs_none and not any(site.sizes["labelled"] for site in sites):
         raise DataError(NO_LABELS)
+    silent = [site.name for site in sites if site.sizes["unlabelled"] and not site.answers]
+    if not algorithm.active or not silent:
+        return
+    if not answered:
+        raise DataError(
+            "The job asks for labels, and nobody answers at any site: it would learn from the "
+            "labels that are there, as fedavg does",
+            "Say who answers (annotation: queue in the site files, or oracle where the data's own "
+            f"labels do: {command('partition', option('oracle', True))}), or run fedavg.",
+        )
+    say(
+        f"looks wrong: nobody answers the job's questions about labels at "
+        f"{_sites_in_words(silent)}: annotation in the site files says who does"
+    )
 
 
 def _require_measured(

@@ -26,7 +26,7 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     val = sum(sum(row.val) for row in rows)
     test = sum(sum(row.test) for row in rows)
     sentences = [
-        f"{count(len(rows), 'site')} {'tells' if len(rows) == 1 else 'tell'} of {images:,} "
+        f"{count(len(rows), 'site')} {'tells' if len(rows) == 1 else 'tell'} of about {images:,} "
         f"training images, {labelled:,} of them with a label ({_percent(labelled, images)}), "
         f"{val:,} for validation and {test:,} for testing."
     ]
@@ -47,6 +47,7 @@ def flags(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
         *_missing(rows, classes),
         *_repeated(rows),
         *_without_split(rows),
+        *_one_class(rows, classes),
         *_nearly_black(rows),
     ]
     if len(rows) > 1:
@@ -262,6 +263,23 @@ def _without_split(rows: Sequence[SurveyRow]) -> list[str]:
             "there."
         )
     return sentences
+
+
+def _one_class(rows: Sequence[SurveyRow], classes: Sequence[str]) -> Iterator[str]:
+    """Yield which sites evaluate on a single class, a sentence for each class and split."""
+    for split, about in (("val", "validation"), ("test", "test")):
+        sites_of: dict[str, list[str]] = {}
+        for row in rows:
+            counts: Sequence[int] = getattr(row, split)
+            present = [name for name, number in zip(classes, counts, strict=True) if number]
+            if len(present) == 1:
+                sites_of.setdefault(present[0], []).append(row.site)
+        for name, sites in sites_of.items():
+            have = "has" if len(sites) == 1 else "have"
+            yield (
+                f"{_list(sites)} {have} {about} images of {quoted(name)} alone, in numbers that "
+                "are counted: a model that always answers so is perfect there."
+            )
 
 
 def _list(names: Iterable[str], joint: str = "and") -> str:

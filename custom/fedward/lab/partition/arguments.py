@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sites",
         type=int,
         metavar="N",
-        help="cut into site-1 to site-N (default: FedPerl's ten, of skin images)",
+        help="cut into site-1 to site-N, each with ten training images or more (default: FedPerl's "
+        "ten, of skin images)",
     )
     add("--by", metavar="COLUMN", help="a site for each value of a column, such as hospital")
     add(
