@@ -165,7 +165,7 @@ def test_labels_that_nobody_shows_or_gives_are_missed_before_round_1(tmp_path):
             said(tmp_path / "sites", tmp_path / job, job)
     assert said(tmp_path / "sites", tmp_path / "survey", "survey")[0] == ["site-1", "site-2"]
     partition(source, tmp_path / "silent", Wanted(sites=2, labelled=0.5))
-    with pytest.raises(DataError, match="nobody answers at any site.*--oracle"):
+    with pytest.raises(DataError, match=r"nobody answers at any site.*--oracle"):
         said(tmp_path / "silent", tmp_path / "fedal", "fedal")
     partition(source, tmp_path / "asked", Wanted(sites=2, labelled=0.0, oracle=True))
     assert said(tmp_path / "asked", tmp_path / "run", "fedal")[0] == ["site-1", "site-2"]

@@ -401,3 +401,25 @@ def test_wrong_use_is_told_with_what_to_do(tmp_path, monkeypatch, capsys, words,
     assert run("partition", *words, *sites, "--out", "sites") in (1, 2)
     assert said in capsys.readouterr().err
     assert not (tmp_path / "sites").exists()
+
+
+def test_one_thumbnail_does_not_decide_the_proposed_size(tmp_path):
+    for number, side in enumerate((16, 40, 48, 40, 40, 300)):
+        picture(tmp_path / "ab"[number % 2] / f"{number}.png", number, (side, side + 8))
+    assert read_folder(tmp_path).data_spec()["image_size"] == 40
+
+
+def test_images_at_no_site_are_counted_by_reason(tmp_path):
+    rows = ["image,label,patient,place"]
+    for number in range(120):
+        picture(tmp_path / f"{number}.png", number)
+        place = "" if number < 4 else "AB"[number % 2]
+        # Patient 9 has two images at A and one at B.
+        patient = 9 if number in (110, 112, 113) else 1000 + number
+        rows.append(f"{number}.png,{'ab'[number // 2 % 2]},{patient},{place}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    text = " ".join(partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place")).split())
+    assert (
+        "Images at no site: 4 have no value in place, 1 belong to a group that has more images at "
+        "another site."
+    ) in text

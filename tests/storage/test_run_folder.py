@@ -211,3 +211,11 @@ def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch)
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
     run_experiment(experiment, tmp_path / "run", transport, engine="local")
     assert late == [[], [], []]
+
+
+def test_the_run_of_a_simulator_is_named(tmp_path):
+    inside = tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+    inside.mkdir(parents=True)
+    (inside / "run.json").touch()
+    with pytest.raises(RunError, match=f"The run of FLARE's simulator is {inside}"):
+        RunFolder.reopen(tmp_path)

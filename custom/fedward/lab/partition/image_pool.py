@@ -179,7 +179,9 @@ def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list
 
 
 def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
-    """Return the smallest side and the channels of some evenly chosen images.
+    """Return the usual shorter side and the channels of some evenly chosen images.
+
+    The side is their lower median, so that a few thumbnails or large photographs decide nothing.
 
     Images have one channel if all of them are grey 2D images, else three.
     """
@@ -211,7 +213,7 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
             expected="images that can be read",
             found=first_problem or "none",
         )
-    return min(sides), 1 if grey else 3
+    return sorted(sides)[(len(sides) - 1) // 2], 1 if grey else 3
 
 
 def _class_of(

@@ -48,7 +48,7 @@ class Pool:
     splits: list[str]
     """``train``, ``val`` or ``test`` of each image; all ``train`` if the data set has no splits."""
     side: int
-    """Pixels of the shorter side of the smallest of the images that were looked at."""
+    """Pixels of the shorter side of the images that were looked at: their lower median."""
     channels: int
     listing: Callable[[str, Mapping[str, Rows], Path], Listing]
     """Site, its rows of each split, folder of the site files -> content of its file."""
