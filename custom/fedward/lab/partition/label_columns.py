@@ -259,6 +259,8 @@ def _readings(
                     found=f"{found} ({_in_words(counts)})",
                 )
             )
+            # What decides the first also decides empty cells.
+            break
     return CellRules(
         rules.uncertain or _LIKELY_READINGS.uncertain, rules.blank or _LIKELY_READINGS.blank
     )
@@ -275,5 +277,6 @@ def _reading_remedy(answer: Answer) -> str:
     return (
         f"Say what it counts as: {option('uncertain', 'positive')}, "
         f"{option('uncertain', 'negative')}, or {option('uncertain', 'unlabelled')}, which takes "
-        "the label from such images."
+        f"the label from such images. Empty cells beside others then count as negative, unless "
+        f"{option('blank')} says otherwise."
     )
