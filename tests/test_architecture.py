@@ -262,6 +262,7 @@ MAY_USE: dict[str, set[str]] = {
         "text",
         "tracking",
         "training",
+        "views",
         "yaml_text",
         "views",
     },

@@ -62,7 +62,7 @@ def test_one_class_tiny_classes_and_bad_rows_are_told(hospital):
     assert "row 5 (s003)" in text
 
 
-def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital):
+def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital, tmp_path, capsys):
     for index in (2, 3, 7):
         hospital.rows[index][2] = "WART"
     hospital.rows[9][2] = "MOLE"
@@ -71,6 +71,8 @@ def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital):
     assert text.count("WART") == 1
     assert "3 rows (4, 5, 9), the first s002: " in text
     assert "row 11 (s009): " in text
+    assert run(hospital.write(max_rejected=0.0), hospital.spec, tmp_path) == 1
+    assert "- 3 rows (4, 5, 9), the first s002: " in capsys.readouterr().out
 
 
 def test_no_labels_are_told(hospital):

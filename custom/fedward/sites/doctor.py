@@ -20,6 +20,7 @@ from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes
 from fedward.sites.identifying import identifying_notes
+from fedward.sites.job_checks import TooManyRejectedError
 from fedward.sites.leaks import (
     Place,
     Seen,
@@ -89,34 +90,40 @@ class Report:
             ("Notes", self.notes),
             ("Headers and pictures (reported here only)", self.headers),
             self.job,
-            (f"Rejected rows: {len(data.rejected)}", self._rejected()),
+            (f"Rejected rows: {len(data.rejected)}", _rejected(data.rejected)),
         ]
         for title, items in sections:
-            if items:
-                lines += ["", title]
-                for item in items:
-                    lines += wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+            lines += _section(title, items)
         return "\n".join(lines)
 
-    def _rejected(self) -> list[str]:
-        """Return a line for each reason, with the rows that share it."""
-        by_reason: dict[str, list[Rejected]] = {}
-        for row in self.data.rejected:
-            by_reason.setdefault(row.reason, []).append(row)
-        lines = []
-        for reason, rows in list(by_reason.items())[:_MOST_REJECTED]:
-            first = rows[0]
-            if len(rows) == 1:
-                lines.append(f"row {first.row} ({first.sample_id}): {reason}")
-                continue
-            numbers = ", ".join(f"{row.row}" for row in rows[:_MOST_REJECTED])
-            more = ", ..." if len(rows) > _MOST_REJECTED else ""
-            lines.append(
-                f"{len(rows)} rows ({numbers}{more}), the first {first.sample_id}: {reason}"
-            )
-        if len(by_reason) > _MOST_REJECTED:
-            lines.append(f"and {count(len(by_reason) - _MOST_REJECTED, 'other reason')}")
-        return lines
+
+def _section(title: str, items: Sequence[str]) -> list[str]:
+    """Return the lines of a section of the report; none without items."""
+    if not items:
+        return []
+    lines = ["", title]
+    for item in items:
+        lines += wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return lines
+
+
+def _rejected(rejected: Sequence[Rejected]) -> list[str]:
+    """Return a line for each reason, with the rows that share it."""
+    by_reason: dict[str, list[Rejected]] = {}
+    for row in rejected:
+        by_reason.setdefault(row.reason, []).append(row)
+    lines = []
+    for reason, rows in list(by_reason.items())[:_MOST_REJECTED]:
+        first = rows[0]
+        if len(rows) == 1:
+            lines.append(f"row {first.row} ({first.sample_id}): {reason}")
+            continue
+        numbers = ", ".join(f"{row.row}" for row in rows[:_MOST_REJECTED])
+        more = ", ..." if len(rows) > _MOST_REJECTED else ""
+        lines.append(f"{len(rows)} rows ({numbers}{more}), the first {first.sample_id}: {reason}")
+    if len(by_reason) > _MOST_REJECTED:
+        lines.append(f"and {count(len(by_reason) - _MOST_REJECTED, 'other reason')}")
+    return lines
 
 
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
@@ -182,7 +189,11 @@ def run(
             title, lines_of = job
             report = replace(report, job=(title, lines_of(report.data)))
     except DataError as error:
-        print("\n".join(wrap(f"Not usable. {error}", _WIDTH)))
+        lines = wrap(f"Not usable. {error}", _WIDTH)
+        if isinstance(error, TooManyRejectedError):
+            rejected = error.rejected
+            lines += _section(f"Rejected rows: {len(rejected)}", _rejected(rejected))
+        print("\n".join(lines))
         return 1
     if seen is not None:
         seen.pictures.extend(pictures(report.data))

@@ -105,24 +105,33 @@ def _check_columns(
         )
 
 
+class TooManyRejectedError(DataError):
+    """More rows of a site cannot be used than its file allows."""
+
+    rejected: tuple[Rejected, ...] = ()
+    """The rows; empty for an error that comes from another process."""
+
+
 def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], total: int) -> None:
     """Refuse a site with too many rejected rows.
 
     Raises:
-        DataError: more than ``max_rejected`` of the ``total`` rows are rejected, not counting those
-            that are not ``counted``; the text lists the commonest reasons.
+        TooManyRejectedError: more than ``max_rejected`` of the ``total`` rows are rejected, not
+            counting those that are not ``counted``; the text lists the commonest reasons.
     """
     counted = [row for row in rejected if row.counted]
     if len(counted) <= file.max_rejected * total:
         return
     path = file.manifest if isinstance(file, ManifestSite) else file.file
-    raise DataError(
+    error = TooManyRejectedError(
         f"site {file.site}, {path}",
         "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in "
         "the site file.",
         expected=f"at most {file.max_rejected:.0%} of {total} rows unusable",
         found=f"{len(counted)}: {by_reason(counted)}",
     )
+    error.rejected = tuple(counted)
+    raise error
 
 
 def by_reason(rejected: Sequence[Rejected]) -> str:

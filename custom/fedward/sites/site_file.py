@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -18,7 +17,15 @@ from pydantic import (
     model_validator,
 )
 
-from fedward.errors import ConfigError, DataError, did_you_mean, did_you_mean_file, reason_of
+from fedward.errors import (
+    ConfigError,
+    DataError,
+    command,
+    did_you_mean,
+    did_you_mean_file,
+    option,
+    reason_of,
+)
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
@@ -333,7 +340,7 @@ def _unreadable(site_file: Path, where: str, error: OSError | ValueError) -> Dat
     if site_file.suffix.lower() in _DATA_SETS:
         return DataError(
             where,
-            f"Cut it into site files: `fedward partition {shlex.quote(f'{site_file}')} --sites N`.",
+            f"Cut it into site files: {command('partition', option('sites', 2))}.",
             expected="a site file in YAML",
             found=f"a data set ({site_file.suffix})",
         )
@@ -496,8 +503,7 @@ def named_sites(folder: Path) -> list[str]:
     if folder.is_dir():
         found = "no such file in it"
         if any(folder.iterdir()):
-            folder_word = shlex.quote(f"{folder}")
-            remedy += f" Images become such files by `fedward partition {folder_word} --sites N`."
+            remedy += f" Images become such files by {command('partition', option('sites', 2))}."
     elif folder.exists():
         found = "a file"
     else:
