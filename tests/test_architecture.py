@@ -264,7 +264,6 @@ MAY_USE: dict[str, set[str]] = {
         "training",
         "views",
         "yaml_text",
-        "views",
     },
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do

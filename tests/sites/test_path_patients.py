@@ -8,7 +8,11 @@ import pytest
 from PIL import Image
 
 from fedward import cli
-from fedward.sites.path_patients import patients_in_paths, patients_in_paths_note
+from fedward.sites.path_patients import (
+    folders_of_few,
+    patients_in_paths,
+    patients_in_paths_note,
+)
 
 ROWS = [
     (f"CheXpert-v1.0-small/train/patient{patient:05}/study{study}/view1_frontal.jpg", patient)
@@ -42,6 +46,23 @@ def test_the_patients_that_paths_name_are_found(paths, patients):
     assert (names.get("") == " ") == (patients.strip() == "")
     assert bool(patients_in_paths_note(paths, paths)) == bool(set(patients_in_paths(paths)) - {""})
     assert not patients_in_paths_note(paths, ["one", *paths[2:], "one"])
+
+
+@pytest.mark.parametrize(
+    ("names", "images", "few"),
+    [
+        (["0017", "0018", "0021", "0034", "0040"], 2, True),
+        (["0017", "0018", "0021", "0034"], 2, False),
+        (["0017", "0018", "0021", "0034", "0040"], 1, False),
+        (["0017", "0018", "0021", "0034", "0040"], 21, False),
+        (["nevus", "mel", "bcc", "ak", "df"], 2, False),
+        (["grade0", "grade1", "grade2", "grade3", "grade4"], 2, False),
+    ],
+)
+def test_numbered_folders_of_few_images_may_be_patients(names, images, few):
+    paths = [f"{name}/{number}.png" for name in names for number in range(images)]
+    labels = [path[:6] if path.startswith("grade") else "nevus" for path in paths]
+    assert bool(folders_of_few(paths, labels)) == few
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ _WORDS = (
     "|animals?|mouse"
 )
 """Words before the number of a patient, or of what is as good as one."""
+_FEWEST_FOLDERS = 5
+_MOST_IMAGES_OF_ONE = 20
+"""Images that a patient has on average at most, where nothing says that a folder is a patient's."""
 _NUMBER = r"(?:\d[0-9a-z]*|[ _.-]+\(?[a-z]{0,2}\d[0-9a-z]*\)?)"
 _IN_NAME = re.compile(rf"(?:^|[ _.-])((?:{_WORDS}){_NUMBER}|p\d{{4,}})(?=[ _.-]|$)", re.IGNORECASE)
 """A patient in the name of a folder or file, such as ``sub-01`` in ``sub-01_T1w``."""
@@ -49,6 +52,24 @@ def patients_in_paths_note(paths: Sequence[str], groups: Collection[str]) -> lis
         "so. Images of one patient may be in training and in test, and the numbers too good. Give "
         "the CSV a column of patients, and name it: columns: {group: NAME}."
     ]
+
+
+def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Return the folders of images if each may be a patient's, whatever they are called; else none.
+
+    Their names have digits, they are five or more and more than twice the classes, and hold 2 to
+    20 images on average.
+
+    Args:
+        paths: of the images, with slashes.
+        labels: of the images.
+    """
+    folders = [f"{PurePosixPath(path).parent}" for path in paths]
+    different = sorted(set(folders))
+    few = len(different) < max(_FEWEST_FOLDERS, 2 * len(set(labels)) + 1)
+    mean = len(paths) / max(1, len(different))
+    numbered = all(any(map(str.isdigit, PurePosixPath(name).name)) for name in different)
+    return different if numbered and not few and 2 <= mean <= _MOST_IMAGES_OF_ONE else []
 
 
 def _tells(patients: Sequence[str]) -> bool:

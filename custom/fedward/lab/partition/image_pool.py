@@ -25,7 +25,7 @@ from fedward.sites.decoding import BadRow, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
-from fedward.sites.path_patients import patients_in_paths
+from fedward.sites.path_patients import folders_of_few, patients_in_paths
 from fedward.sites.rendering import Rendering
 from fedward.text import natural
 
@@ -162,7 +162,7 @@ def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list
         if image.group:
             splits_of.setdefault(image.group, set()).add(image.split)
     if not splits_of:
-        return images, []
+        return images, _folders_note(images)
     named = sum(map(bool, patients))
     notes = [
         f"{named} images are grouped by the patients that their paths name, such as "
@@ -176,6 +176,19 @@ def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list
             f"{option('resplit', True)}."
         )
     return grouped, notes
+
+
+def _folders_note(images: Sequence[ListedImage]) -> list[str]:
+    """Return a note of folders that may each be a patient's, though their names do not say so."""
+    folders = folders_of_few([image.image for image in images], [image.label for image in images])
+    if not folders:
+        return []
+    return [
+        f"{len(folders)} folders, such as {folders[0]}, hold {len(images) / len(folders):.0f} "
+        "images each, perhaps of one patient, who would then be in training and in test. If so, "
+        "list the images in a CSV with a column of patients, and name it: "
+        f"{option('columns', {'group': 'NAME'})}."
+    ]
 
 
 def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
