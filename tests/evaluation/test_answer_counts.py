@@ -44,36 +44,34 @@ SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(
 
 
 @given(SPLITS, st.integers(0, 9), st.floats(-1, 5))
-def test_what_is_told_passes_the_wire_and_hides_small_counts(counts, seed, sharp):
+def test_what_is_told_passes_the_wire_and_names_no_rare_class(counts, seed, sharp):
+    """Of images that all are evaluated, as synthetic ones, all count where no class is named."""
     probabilities, labels = drawn(counts, seed, sharp)
     told = json.loads(json.dumps(AnswerCounts.of_one_answer(probabilities, labels).to_wire()))
     found = AnswerCounts.from_wire(told)
     assert found.to_wire() == told
-    common = [count for count in counts if count >= SMALLEST_COUNT]
     assert found.confusion.images.tolist() == [
         count if count >= SMALLEST_COUNT else 0 for count in counts
     ]
-    for values in (
-        found.confusion.images,
-        found.cells,
-        found.scores.images,
-        found.confidence.images,
-    ):
+    for values in (found.confusion.images, found.cells, found.scores.images):
         assert not ((values > 0) & (values < SMALLEST_COUNT)).any()
-    row = Metric(split="test", name="accuracy", value=0.5, n=sum(common), classes=[])
-    check_binned(
-        "counts", BinnedCounts.model_validate(told), [row], rules_of(classes=range(len(counts)))
-    )
-
-
-@given(SPLITS, st.integers(0, 9))
-def test_images_of_rare_classes_are_in_no_count(counts, seed):
-    """The answer is the same without them, whatever the model says of them."""
-    probabilities, labels = drawn(counts, seed)
-    common = np.bincount(labels, minlength=len(counts))[labels] >= SMALLEST_COUNT
-    of_all = AnswerCounts.of_one_answer(probabilities, labels)
-    of_common = AnswerCounts.of_one_answer(probabilities[common], labels[common])
-    assert of_all.to_wire() == of_common.to_wire()
+    assert not ((found.confidence.images > 0) & (found.confidence.images < SMALLEST_COUNT)).any()
+    given_class = probabilities.argmax(axis=1)
+    is_rare = np.array(counts) < SMALLEST_COUNT
+    named = (found.confusion.images, found.confusion.true_positives, found.cells.T)
+    assert not any(numbers[..., is_rare].any() for numbers in (*named, found.scores.inside.T))
+    assert found.confidence.total == len(labels)
+    assert found.confidence.right.sum() == (given_class == labels).sum()
+    wrong = np.bincount(given_class[given_class != labels], minlength=len(counts))
+    assert found.confusion.false_positives.tolist() == wrong.tolist()
+    row = Metric(split="test", name="accuracy", value=0.5, n=len(labels), classes=[])
+    sent = BinnedCounts.model_validate(told)
+    rules = rules_of(classes=range(len(counts)))
+    check_binned("counts", sent, [row], rules, synthetic=True)
+    if is_rare[labels].any():
+        # A hospital evaluates no such image, so that its counts hold none.
+        with pytest.raises(WireError, match="counts, sure"):
+            check_binned("counts", sent, [row], rules)
 
 
 def test_nothing_is_told_where_all_classes_are_rare():

@@ -4,7 +4,10 @@ Sensitivity, confusion matrix, ROC curve and calibration of several hospitals to
 not averages. A site sends these counts under the small-count rule
 (:mod:`fedward.evaluation.small_counts`):
 
-- Images of a class with fewer than five images are left out of all counts, as of all metrics.
+- A class with fewer than five images has no numbers of its own. A hospital never evaluates such
+  images (:mod:`fedward.evaluation.evaluated_images`), so that they are in no count. Synthetic
+  images are all evaluated: those of a rare class count as images of other classes do where no class
+  is asked for, by their confidence, and against each common class.
 - An interval of scores with fewer than five images is merged with its neighbours below it.
 - A cell of the confusion matrix with fewer than five images is withheld.
 
@@ -61,17 +64,17 @@ class AnswerCounts:
         is_common = common_classes(labels, classes)
         if not is_common.any():
             return None
-        used = is_common[labels]
-        scores = np.asarray(probabilities, float)[used]
-        true_class = np.asarray(labels, np.int64)[used]
+        scores = np.asarray(probabilities, float)
+        true_class = np.asarray(labels, np.int64)
         given_class = scores.argmax(axis=1)
         cells = np.zeros((classes, classes), np.int64)
         np.add.at(cells, (true_class, given_class), 1)
         np.fill_diagonal(cells, 0)
+        cells[~is_common] = 0
         cells[cells < SMALLEST_COUNT] = 0
-        inside = true_class[:, None] == np.arange(classes)
+        inside = (true_class[:, None] == np.arange(classes)) & is_common
         return cls(
-            ConfusionCounts.of_one_answer(true_class, given_class, classes),
+            ConfusionCounts.of_one_answer(true_class, given_class, classes).only(is_common),
             cells,
             ScoreHistogram.of_scores(scores, inside, np.ones(classes, bool)),
             ConfidenceHistogram.of_answers(scores.max(axis=1), given_class == true_class),

@@ -74,6 +74,19 @@ class ConfusionCounts:
             false_positives=(~shown & answered_yes & used).sum(axis=0),
         )
 
+    def only(self, named: NDArray[np.bool_]) -> "ConfusionCounts":
+        """Return the counts without the images of each class that may not be named.
+
+        Args:
+            named: (K,) classes that keep their images. The wrong answers with any class stay.
+        """
+        return ConfusionCounts(
+            total=self.total,
+            images=np.where(named, self.images, 0),
+            true_positives=np.where(named, self.true_positives, 0),
+            false_positives=self.false_positives,
+        )
+
     def merge(self, other: "ConfusionCounts") -> "ConfusionCounts":
         """Return the counts of the images of both."""
         return ConfusionCounts(

@@ -25,7 +25,8 @@ those of a rare class are never used, nor counted.
 Where a job evaluates by patient, all of this counts patients in place of images.
 
 Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full.
-Only the per-class numbers of rare classes are left out there.
+Only the per-class numbers of rare classes are left out there. The wire lets a site's counts hold
+such images only if the site says that its images are synthetic.
 """
 
 from collections.abc import Mapping

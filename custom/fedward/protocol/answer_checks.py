@@ -60,7 +60,8 @@ def check_answer(
         is_evaluated = bool(request.meta["evaluate"])
         check_metrics(f"metrics of {site}", content.metrics, is_evaluated, rules)
         if content.binned is not None:
-            check_binned(f"counts of {site}", content.binned, content.metrics, rules)
+            where = f"counts of {site}"
+            check_binned(where, content.binned, content.metrics, rules, content.synthetic)
         _check_update(content, answer, request, encrypted, rules)
         return content
 
