@@ -90,7 +90,7 @@ MAY_USE: dict[str, set[str]] = {
         "speed",
         "views",
     },
-    "runs": {"evaluation", "label_kinds", "storage", "text"},
+    "runs": {"errors", "evaluation", "label_kinds", "storage", "text"},
     "security": {
         "config",
         "digests",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.small_counts import common_classes
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 SITES = tuple(f"site-{number}" for number in range(1, 11))
@@ -153,6 +154,9 @@ def add_answers(
 ) -> dict[str, Any]:
     """Write the counts of a run's answers; return those after the last round.
 
+    As at a hospital, images of rare classes are not evaluated. The run's metrics of right answers
+    become those of these answers.
+
     Args:
         never: place of a class that is never predicted.
 
@@ -161,10 +165,12 @@ def add_answers(
     """
     draw = np.random.default_rng(5)
     answers = {}
+    values = {}
     with (folder / "binned.jsonl").open("w", encoding="utf-8") as file:
         for round_ in range(rounds + 1):
             for place, site in enumerate(sites):
                 labels = np.repeat(np.arange(len(CLASSES)), [40, 60, 20, 12, 9, place, 3, 8])
+                labels = labels[common_classes(labels, len(CLASSES))[labels]]
                 logits = draw.normal(0, 1, (len(labels), len(CLASSES)))
                 logits[np.arange(len(labels)), labels] += 2.5 * round_ / rounds
                 logits[:, never] -= 9
@@ -173,7 +179,31 @@ def add_answers(
                 counts = AnswerCounts.of_one_answer(*answers[site])
                 row = {"round": round_, "site": site, **counts.to_wire()}
                 file.write(json.dumps(row) + "\n")
+                values[round_, site] = _of_answers(counts)
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        new = values.get((row["round"], row["site"]))
+        if row["split"] == "test" and new:
+            row["n"] = len(answers[row["site"]][1])
+            row["value"] = new.get(row["name"], row["value"])
+            if "classes" in row:
+                row["classes"] = [name for name in CLASSES if new[f"support/{name}"]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return answers
+
+
+def _of_answers(counts: AnswerCounts) -> dict[str, float | None]:
+    """Return the metrics of right answers, with nothing of classes too rare to report."""
+    confusion = counts.confusion
+    values: dict[str, float | None] = {"accuracy": confusion.accuracy.value}
+    for place, name in enumerate(CLASSES):
+        images = float(confusion.images[place])
+        values[f"support/{name}"] = images or None
+        values[f"f1/{name}"] = float(confusion.f1[place]) if images else None
+        if not images:
+            values |= {f"auroc/{name}": None, f"auprc/{name}": None}
+    return values
 
 
 def _measured(

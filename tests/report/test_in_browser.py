@@ -38,6 +38,10 @@ def press(page: Chrome, place: int) -> str:
 
 
 def test_headings_sort_and_totals_stay_last(page: Chrome) -> None:
+    """In a section that is folded until a link leads to it."""
+    assert not page.find_element(By.ID, "table-sites").is_displayed()
+    page.find_element(By.CSS_SELECTOR, "nav a[href='#sites']").click()
+    assert page.find_element(By.ID, "table-sites").is_displayed()
     assert press(page, 5) == "descending"
     *sites, total = column(page, 5)
     assert [int(cell) for cell in sites] == sorted((int(cell) for cell in sites), reverse=True)

@@ -138,8 +138,7 @@ def test_tiles_and_sentences_equal_the_rows(full):
     run, page = full
     shared = best_global(run.metrics, KEY)
     auroc = fmean(run.at(site, "test", shared.round)["auroc_macro"].value for site in SITES)
-    assert page.by_id["tile-auroc"] == shown(auroc)
-    assert page.by_id["tile-key"].split()[0] == shown(last_rounds(run.metrics, KEY).test)
+    assert page.by_id["tile-auroc"].split()[0] == shown(auroc)
     assert page.by_id["tile-round"].split()[0] == str(shared.round)
     model = f"the selected model (round {shared.round})"
     assert (
@@ -213,7 +212,7 @@ def test_contents_lead_to_all_sections(make_run):
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "h2"]
     links = [attrs["href"] for tag, attrs in page.tags if tag == "a"]
     assert links == ["clinician.html", *(f"#{name}" for name in sections)]
-    assert len(sections) == 8
+    assert len(sections) == 9
 
 
 def test_sites_sort_as_a_person_would(make_run):
@@ -388,7 +387,7 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     sites = {line[0]: line[-1] for line in page.tables["table-sites"][1:]}
     assert (sites["site-10"], sites["site-6"]) == ("0 of 8", "7 of 8")
     assert (
-        "1 site has none of some classes, or too few to tell their number "
+        "At 1 site, some classes have fewer than five test images, or none, and are not measured "
         f"(site-10: {', '.join(CLASSES)})." in page.text
     )
     assert "3 sites lack test images of some classes" in page.text
@@ -443,8 +442,8 @@ def lose_last_evaluation(folder, *sites):
 def test_sites_lost_in_the_last_evaluation_are_said(make_run):
     _, whole = report(make_run("whole", rounds=3))
     _, page = report(lose_last_evaluation(make_run(rounds=3), "site-2", "site-9"))
-    assert "The final model was not evaluated at 2 of 10 sites (site-2, site-9)" in page.text
-    assert "was not evaluated" not in whole.text
+    assert "2 of 10 sites did not evaluate the final model (site-2, site-9)" in page.text
+    assert "did not evaluate" not in whole.text
     rows = [["last evaluation", site, "no answer within 3600 s"] for site in ("site-2", "site-9")]
     assert page.tables["table-failures"][1:3] == rows
     failures = [

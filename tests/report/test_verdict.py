@@ -26,7 +26,7 @@ def changed(folder, change):
 
 
 def said(page):
-    return " ".join(page.by_id["verdict"].split())
+    return " ".join(page.by_id["verdict"].split()).replace("\u00a0", " ")
 
 
 def level(page):
@@ -34,24 +34,24 @@ def level(page):
 
 
 def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
-    folder = write_run(tmp_path / "run", rounds=4)
+    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
     _, page = report(folder)
     run = Run.load(folder)
     chosen = best_global(run.metrics, KEY).round
-    rows = [run.at(site, "test", chosen) for site in SITES]
+    rows = [run.at(site, "test", chosen) for site in SITES[:3]]
     images = sum(row["accuracy"].n for row in rows)
-    share = sum(row["accuracy"].n * row["accuracy"].value for row in rows) / images
+    share = sum(round(row["accuracy"].n * row["accuracy"].value) for row in rows) / images
     support = {name: sum(row[f"support/{name}"].value for row in rows) for name in CLASSES}
     common = max(support, key=support.get)
-    low, high = proportion_interval(share, images)
-    labels = f"labels {share * 100:.1f} % of {images} test images of all sites rightly"
-    assert f"{labels} (95 % interval {low * 100:.1f} to" in said(page)
-    assert (
-        f"Always answering “{common}” would be right for {support[common] / images * 100:.1f} %."
-        in said(page)
-    )
-    assert page.by_id["tile-accuracy"] == f"{share:.3f} {low:.3f} to {high:.3f}"
-    assert page.by_id["tile-baseline"] == f"{support[common] / images:.3f}"
+    low, high = (100 * end for end in proportion_interval(share, images))
+    classified = f"classifies {share * 100:.1f} % of the {images} test images of 3 sites correctly"
+    assert f"{classified} (95 % interval {low:.1f} to {high:.1f} %)." in said(page)
+    common_share = f"{support[common] / images * 100:.1f} %"
+    assert f"Always answering “{common}” would be right for {common_share}." in said(page)
+    tile = f"{share * 100:.1f} % {low:.1f} to {high:.1f} %, {images} images"
+    assert page.by_id["tile-accuracy"] == tile
+    assert page.by_id["tile-baseline"] == f"{common_share} {images} images"
+    # Classes are not counted here, and all sites trained.
     assert (level(page), said(page).split(".")[0]) == (
         "verdict good",
         f"Better than always answering “{common}”",
@@ -61,19 +61,25 @@ def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
 @pytest.mark.parametrize(
     ("accuracy", "balanced", "found", "begin"),
     [
-        (0.3, 0.12, "poor", "Of no use: not better than always answering “MEL”."),
+        (0.3, 0.12, "poor", "Of no use: worse than always answering “MEL”."),
+        (0.45, 0.12, "poor", "Not shown to be better than always answering “MEL”."),
         (
-            0.3,
+            0.45,
             0.5,
             "mixed",
-            "It tells classes apart, but is right no more often than always answering “MEL”.",
+            "It tells classes apart, but is not shown to be right more often than always "
+            "answering “MEL”.",
         ),
         (0.9, 0.5, "good", "Better than always answering “MEL”."),
     ],
 )
 def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, found, begin):
+    """MEL has 150 of 338 images of each site, which is 44 %."""
     values = {"accuracy": accuracy, "balanced_accuracy": balanced}
-    folder = changed(write_run(tmp_path / "run", rounds=2), values.get)
+    folder = changed(
+        write_run(tmp_path / "run", rounds=4, sites=SITES[:3]),
+        values.get,
+    )
     _, page = report(folder)
     assert level(page) == f"verdict {found}"
     assert said(page).startswith(begin)
@@ -81,42 +87,49 @@ def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, fo
 
 def test_classes_never_recognised_are_named_first(tmp_path):
     """A class that one site recognises once is not among them, nor is one without test images."""
-    folder = write_run(tmp_path / "run", rounds=2)
+    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
     _, page = report(
         changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
     )
-    run = Run.load(folder)
-    images = {
-        name: sum(run.at(s, "test", 1)[f"support/{name}"].value for s in SITES)
-        for name in ("MEL", "DF")
-    }
-    blind = (
-        "It recognises none of the test images of "
-        f"“MEL” ({images['MEL']:.0f}), “DF” ({images['DF']:.0f})."
-    )
-    assert said(page).startswith(f"Better than always answering “MEL”. {blind} The selected model")
+    blind = "but it recognises none of the test images of MEL, DF."
+    assert said(page).startswith(f"Better than always answering “MEL”, {blind} The selected model")
     assert level(page) == "verdict mixed"
 
 
-def test_headline_has_an_interval_and_the_worst_site(tmp_path):
+def test_the_worst_site_has_its_interval_and_images(tmp_path):
     folder = write_run(tmp_path / "run", rounds=4)
     _, page = report(folder)
-    end = last_rounds(Run.load(folder).metrics, KEY)
+    run = Run.load(folder)
+    end = last_rounds(run.metrics, KEY)
     found = mean_and_interval([choice.test for choice in end.sites])
-    low = min(end.sites, key=lambda choice: choice.test)
     assert (
         f"{found.mean:.3f} on average over sites (95 % interval over sites {found.low:.3f} to"
         in page.text
     )
-    assert f"It is worst at {low.site}: {low.test:.3f} ({low.images} test images)." in page.text
-    assert page.by_id["tile-worst"] == f"{low.test:.3f} {low.site}"
+    rows = run.metrics.test_rows("accuracy", best_global(run.metrics, KEY).round)
+    right = {site: round(row.value * row.n) / row.n for site, row in rows.items()}
+    worst = min(right, key=right.get)
+    low, high = proportion_interval(right[worst], rows[worst].n)
+    assert (
+        f"Lowest site: right for {right[worst] * 100:.1f} % of the {rows[worst].n} test images of "
+        f"{worst} (95 % interval {low * 100:.1f} to {high * 100:.1f} %)." in said(page)
+    )
+    assert page.by_id["tile-worst"].startswith(f"{right[worst] * 100:.1f} %")
+
+
+def test_of_few_sites_the_lowest_and_highest_are_shown(tmp_path):
+    """A t interval of three values would reach from 0 to 1."""
+    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
+    values = [choice.test for choice in last_rounds(Run.load(folder).metrics, KEY).sites]
+    ends = f"({min(values):.3f} to {max(values):.3f} at 3 sites)"
+    assert f"{fmean(values):.3f} on average over sites {ends}" in report(folder)[1].text
 
 
 def test_sites_that_are_alike_have_no_worst_and_no_interval(tmp_path):
     _, page = report(changed(write_run(tmp_path / "run", rounds=4), lambda name, value: 1.0))
-    assert "It is worst at" not in page.text
+    assert "Lowest site" not in page.text
     assert "tile-worst" not in page.by_id
-    assert page.by_id["tile-key"] == "1.000"
+    assert page.by_id["tile-auroc"] == "1.000 10 sites"
     assert "is 1.000 on average over sites." in page.text
 
 
@@ -131,12 +144,13 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
     found = paired_difference(*([value[site] for site in SITES] for value in values))
     assert found.mean == pytest.approx(fmean(values[0].values()) - fmean(values[1].values()))
     interval = f"95 % interval {found.low:+.3f} to {found.high:+.3f}"
-    numbers = f"fedperl minus fedavg: {found.mean:+.3f} ({interval})"
+    difference = f"{found.mean:+.3f} ({interval}) in test balanced accuracy, paired over 10 sites."
     assert found.low > 0
-    assert f"{numbers} in test balanced accuracy" in report(good, bad)[1].text
-    assert "paired over 10 sites. Clearly better." in report(good, bad)[1].text
-    assert "paired over 10 sites. Clearly worse." in report(bad, good)[1].text
-    assert "paired over 10 sites. No clear difference." in report(good, good)[1].text
+    assert f"Better than fedavg: {difference}" in report(good, bad)[1].text
+    assert "Worse than fedperl: " in report(bad, good)[1].by_id["warnings"]
+    assert "and worse than fedperl." in said(report(bad, good)[1])
+    same = "Not shown to be better than fedperl (2): +0.000"
+    assert same in report(good, good)[1].by_id["warnings"]
     assert "Their lengths differ" not in report(good, bad)[1].text
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.evaluation.selection import mean
-from fedward.report.clinical import Clinical
-from fedward.report.verdict import baseline, verdict
 from fedward.runs import run as run_folder
+from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.outcome import Outcome, outcome
+from fedward.runs.verdict import Verdict
 from fedward.storage.outputs import REPORT, SHEET
 
 NOT_JUDGED = "Not judged: no site measured the model on test images."
@@ -83,13 +83,16 @@ class Run(run_folder.Run):
     @property
     def verdict(self) -> str:
         """The sentences with which the report begins: is the model of use, and where is it not?"""
-        choices = self._choices
-        clinical = Clinical.of(self, choices.reported)
-        never_predicted = clinical.pooled.never if clinical else ()
-        judgement = verdict(self, choices, baseline(self, choices), never_predicted)
-        if judgement is None:
-            return NOT_JUDGED
-        return f"{judgement.lead} {judgement.numbers}"
+        judgement = self.judgement
+        return verdict_words.text(judgement) if judgement else NOT_JUDGED
+
+    @property
+    def judgement(self) -> Verdict | None:
+        """The numbers of the verdict: what was tested, the lowest class and site, confidence.
+
+        None where no site measured the model on test images.
+        """
+        return Verdict.of(self)
 
     @property
     def _choices(self) -> Choices:

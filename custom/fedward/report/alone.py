@@ -7,9 +7,10 @@ from statistics import fmean
 from fedward.digests import file_digest
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, last_rounds
-from fedward.report.words import named
 from fedward.runs.run import Run
+from fedward.runs.sentences import named
 from fedward.runs.titles import title_of
+from fedward.runs.verdict import Against
 from fedward.text import count
 
 
@@ -53,6 +54,13 @@ class Alone:
     def tuning(self) -> Interval | None:
         """What fine-tuning brings: mean over sites, paired; None where no site did."""
         return _mean(self.lines, lambda line: line.tuning)
+
+    @property
+    def against(self) -> list[Against]:
+        """The federation's model beside those that sites trained alone."""
+        if self.gain is None:
+            return []
+        return [Against("what sites train alone", title_of(self.metric), self.gain)]
 
     @property
     def sentences(self) -> list[str]:

@@ -16,9 +16,8 @@ from fedward.evaluation.selection import mean
 from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
 from fedward.runs.run import Run
+from fedward.runs.verdict import WANTED, counts_by_site
 
-WANTED = (0.9, 0.95)
-"""Shares of right answers for which a report says how many images to refer."""
 _CURVES = 20
 """Number of classes that have curves, those with the most images."""
 
@@ -92,15 +91,6 @@ class MatrixRow:
         return -(-4 * number // self.images)
 
 
-class Referral(NamedTuple):
-    """How many images to refer to a human for a share of right answers among the rest."""
-
-    wanted: float
-    """The share of right answers."""
-    share: float | None
-    """The share of images to refer; None where no share is enough."""
-
-
 @dataclass(frozen=True)
 class Answers:
     """The selected model's answers on the test images of a site, or of all sites."""
@@ -132,8 +122,9 @@ class Answers:
 
     @property
     def accuracy(self) -> Share | None:
-        """Share of right answers."""
-        return self.counts.confusion.accuracy
+        """Share of right answers to all counted images, where each has one."""
+        confidence = self.counts.confidence
+        return Share.of(int(confidence.right.sum()), confidence.total)
 
     @property
     def balanced(self) -> Share | None:
@@ -151,23 +142,6 @@ class Answers:
         return self.counts.confidence.largest_calibration_error
 
     @property
-    def confidence(self) -> float:
-        """Mean of the highest probabilities."""
-        return self.counts.confidence.mean
-
-    @property
-    def referred(self) -> list[Referral]:
-        """What to refer for each of :data:`WANTED` that all answers together do not reach."""
-        accuracy = self.accuracy
-        if accuracy is None:
-            return []
-        return [
-            Referral(wanted, self.counts.confidence.referred_for(wanted))
-            for wanted in WANTED
-            if accuracy.value < wanted
-        ]
-
-    @property
     def trust(self) -> list[Trust]:
         """A line for each class of a multi-label model with test images."""
         lines = []
@@ -177,13 +151,6 @@ class Answers:
             refer = tuple(answers.referred_for(wanted) for wanted in WANTED)
             lines.append(Trust(line.name, self.counts.confusion.accuracy_of(place), refer))
         return lines
-
-    @property
-    def never(self) -> list[str]:
-        """Classes with test images that the model never predicts."""
-        confusion = self.counts.confusion
-        predicted = confusion.true_positives + confusion.false_positives
-        return [line.name for line in self.lines if not predicted[self.classes.index(line.name)]]
 
     def _line(self, place: int) -> ClassRates:
         confusion = self.counts.confusion
@@ -202,6 +169,35 @@ class Answers:
         )
 
 
+class CurvePanel(NamedTuple):
+    """What stands above both curves of a class."""
+
+    auroc: str
+    """Exact area, mean over sites."""
+    auprc: str
+    images: int
+    """Test images of the class."""
+
+
+def curve_panel(answers: Answers, areas: Mapping[str, Areas], name: str) -> CurvePanel:
+    """Return the exact areas of a class and its number of images."""
+    area = areas[name]
+    images = next(line.images for line in answers.lines if line.name == name)
+    return CurvePanel(
+        "n/a" if area.auroc is None else f"{area.auroc:.3f}",
+        "n/a" if area.auprc is None else f"{area.auprc:.3f}",
+        images,
+    )
+
+
+def _operating_point(answers: Answers, name: str) -> tuple[float, float] | None:
+    """Return 1 - specificity and sensitivity of the model's answers; None without either."""
+    rates = answers.rates(name)
+    if rates is None or rates.sensitivity is None or rates.specificity is None:
+        return None
+    return 1 - rates.specificity.value, rates.sensitivity.value
+
+
 @dataclass(frozen=True)
 class Figures:
     """Figures of the answers of all sites together."""
@@ -210,14 +206,19 @@ class Figures:
     """Class -> its ROC curve."""
     recall: Mapping[str, Markup]
     """Class -> its curve of precision and recall."""
+    panels: Mapping[str, CurvePanel]
+    """Class -> what stands above its curves."""
     reliability: Markup | Mapping[str, Markup]
     """Calibration of the highest probability; of a multi-label model that of each class."""
     referral: Markup | None
     """What referring to a human brings; None for a multi-label model."""
 
     @classmethod
-    def of(cls, answers: Answers, label_kind: LabelKind) -> "Figures":
-        """Draw the figures of the classes with the most images."""
+    def of(cls, answers: Answers, label_kind: LabelKind, areas: Mapping[str, Areas]) -> "Figures":
+        """Draw the figures of the classes with the most images.
+
+        ``areas``: class -> its exact areas. Curves of counts have coarser ones.
+        """
         counts = answers.counts
         roc = {}
         recall = {}
@@ -240,7 +241,15 @@ class Figures:
         else:
             reliability = figures.reliabilities(calibration)
             referral = None
-        return cls(figures.roc(roc), figures.precision_recall(recall), reliability, referral)
+        points = {name: _operating_point(answers, name) for name in roc}
+        panels = {name: curve_panel(answers, areas, name) for name in {**roc, **recall}}
+        return cls(
+            figures.roc(roc, points, {name: panel.auroc for name, panel in panels.items()}),
+            figures.precision_recall(recall, {name: p.auprc for name, p in panels.items()}),
+            panels,
+            reliability,
+            referral,
+        )
 
 
 @dataclass(frozen=True)
@@ -260,16 +269,11 @@ class Clinical:
     @classmethod
     def of(cls, run: Run, round_: int | None) -> "Clinical | None":
         """Read the counts of the model after ``round_`` rounds; None where no site reports any."""
-        counts = {}
-        for row in run.binned(round_):
-            if len(row.images) == len(run.classes):
-                counts[row.site] = AnswerCounts.from_wire(vars(row))
-        if not counts:
+        by_site = counts_by_site(run, round_)
+        if not by_site:
             return None
-        pooled = Answers("All sites", run.classes, AnswerCounts.merged(list(counts.values())))
-        sites = [
-            Answers(site, run.classes, counts[site]) for site in run.info.sites if site in counts
-        ]
+        pooled = Answers("All sites", run.classes, AnswerCounts.merged(list(by_site.values())))
+        sites = [Answers(site, run.classes, counts) for site, counts in by_site.items()]
         calibration = [_calibration(run, round_, answers) for answers in sites]
         areas = [_areas(run, round_, line.name, sites) for line in pooled.lines]
         return cls(pooled, sites, calibration, areas, run.label_kind)
@@ -277,7 +281,8 @@ class Clinical:
     @cached_property
     def figures(self) -> Figures:
         """The figures of all sites together; only the report draws them."""
-        return Figures.of(self.pooled, self.label_kind)
+        areas = {line.name: line for line in self.areas}
+        return Figures.of(self.pooled, self.label_kind, areas)
 
 
 def _calibration(run: Run, round_: int | None, answers: Answers) -> CalibrationLine:

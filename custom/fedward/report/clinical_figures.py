@@ -14,27 +14,43 @@ from fedward.report.multiples import pictures
 
 Curves = Mapping[str, tuple[Values, Values]]
 """Class -> x and y of its curve."""
+Point = tuple[float, float]
+"""1 - specificity and sensitivity."""
 Calibration = Sequence[tuple[float, Share]]
 """Probability that a model gives, and the share of images for which it is right."""
 
 
-def roc(curves: Curves) -> dict[str, Markup]:
-    """Draw each class's true positive rate against its false positive rate, over the diagonal."""
+def roc(
+    curves: Curves, points: Mapping[str, Point | None], areas: Mapping[str, str]
+) -> dict[str, Markup]:
+    """Draw each class's true positive rate against its false positive rate, over the diagonal.
+
+    Args:
+        curves: class -> its curve.
+        points: class -> where its answers are.
+        areas: class -> the exact area, in words.
+    """
     axes = _square()
     axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
 
     def draw(name: str) -> str:
         x, y = curves[name]
         axes.plot(x, y, color=SERIES[0], linewidth=1.8, clip_on=False)
-        return f"ROC curve of {name}, area {float(np.trapezoid(y, x)):.2f}"
+        description = f"ROC curve of {name}, area {areas[name]}"
+        point = points[name]
+        if point:
+            across, up = point
+            axes.plot([across], [up], "o", color=SERIES[1], markersize=6, clip_on=False)
+            description += f"; its answers have sensitivity {up:.2f}, specificity {1 - across:.2f}"
+        return description
 
     return pictures(axes, curves, draw)
 
 
-def precision_recall(curves: Curves) -> dict[str, Markup]:
+def precision_recall(curves: Curves, areas: Mapping[str, str]) -> dict[str, Markup]:
     """Draw each class's precision against its recall, in steps.
 
-    Chance is the dashed line: the share of the class.
+    Chance is the dashed line: the share of the class. ``areas``: class -> exact area, in words.
     """
     axes = _square()
 
@@ -46,7 +62,7 @@ def precision_recall(curves: Curves) -> dict[str, Markup]:
         x = np.concatenate([[0.0], recall])
         y = np.concatenate([precision[:1], precision])
         axes.plot(x, y, color=SERIES[1], linewidth=1.8, clip_on=False, drawstyle="steps-pre")
-        return f"Precision and recall of {name}; chance is {chance:.2f}"
+        return f"Precision and recall of {name}, area {areas[name]}; chance is {chance:.2f}"
 
     return pictures(axes, curves, draw)
 

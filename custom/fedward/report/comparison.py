@@ -13,6 +13,8 @@ from fedward.report.figures import mean_line
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.titles import title_of
+from fedward.runs.verdict import Against
+from fedward.text import count
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class ComparedRun:
     """That difference in percent of this run's value at the same sites."""
     additional_cost: float | None
     """Data that the first run moved beyond this one's, in percent of this one's."""
+
+
+_MOST_COMPARED = 5
+"""Number of other runs of which a note is written, at most."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,42 @@ def compared_runs(runs: Sequence[Run], metric: str) -> list[ComparedRun]:
         )
         lines.append(line)
     return lines
+
+
+def against(lines: Sequence[ComparedRun], metric: str) -> list[Against]:
+    """Return the first run beside each of the others with which it shares test images."""
+    return [
+        Against(line.name, title_of(metric), line.difference)
+        for line in lines[1:]
+        if line.difference is not None
+    ]
+
+
+def notes(lines: Sequence[ComparedRun]) -> list[str]:
+    """Return sentences on other runs that cannot be paired, or are of another length."""
+    measured = [line for line in lines[1:] if line.choices.end.test is not None]
+    sentences = []
+    for line in measured[:_MOST_COMPARED]:
+        if line.difference is None:
+            sentences.append(
+                f"{lines[0].name} and {line.name} have no site with the same test images, so their "
+                "difference is not known."
+            )
+        else:
+            sentences.append(_lengths(lines[0], line))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _lengths(own: ComparedRun, other: ComparedRun) -> str:
+    """Return a sentence on runs of different lengths; empty if their lengths are the same."""
+    last_rounds = {}
+    for line in (own, other):
+        if line.choices.end.rounds:
+            last_rounds[line.name] = line.choices.end.rounds[-1]
+    if len(set(last_rounds.values())) < 2:
+        return ""
+    lengths = [f"{name} has {count(rounds, 'round')}" for name, rounds in last_rounds.items()]
+    return f"Their lengths differ: {' and '.join(lengths)}."
 
 
 def _pairs(first: Selection, second: Selection) -> list[tuple[float, float]]:

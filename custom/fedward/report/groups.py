@@ -9,8 +9,8 @@ from markupsafe import Markup
 from fedward.evaluation.selection import mean
 from fedward.report import drawing, multiples
 from fedward.report.sites import MANY
-from fedward.report.words import named
 from fedward.runs.run import Run
+from fedward.runs.sentences import named
 from fedward.runs.site_lines import SiteLine
 from fedward.text import count
 

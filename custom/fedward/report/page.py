@@ -34,6 +34,10 @@ class Report:
     """Title of the key metric."""
     choices: Choices
     """The rounds whose results are shown."""
+    model: str
+    """What the numbers of one round are of."""
+    intervals_words: str
+    """What the intervals say and do not say."""
     first_model: str
     """What the model of round 0 is."""
     warm_up: str
@@ -75,9 +79,11 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         run=run,
         key=title_of(run.key_metric),
         choices=choices,
+        model=words.described_model(run),
+        intervals_words=words.about_intervals(run),
         first_model=words.first_model(run),
         warm_up=warm_up(run),
-        results=KeyResults.of(run, choices, sites, compared, joining, clinical),
+        results=KeyResults.of(run, choices, sites, compared, joining),
         comparison=comparison,
         joining=joining,
         sites=sites,

@@ -72,3 +72,23 @@ for (const svg of document.querySelectorAll("svg[data-values]")) {
   svg.addEventListener("pointermove", (event) => show(svg, told, event));
   svg.addEventListener("pointerleave", () => { tip.hidden = true; });
 }
+
+// Sections are folded: one that a link leads to is opened, and all of them on paper.
+const openTarget = () => {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const fold = target && target.closest("details");
+  if (fold) {
+    fold.open = true;
+    target.scrollIntoView();
+  }
+};
+addEventListener("hashchange", openTarget);
+openTarget();
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  for (const fold of folded) fold.open = true;
+});
+addEventListener("afterprint", () => {
+  for (const fold of folded) fold.open = false;
+});

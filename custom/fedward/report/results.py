@@ -6,18 +6,33 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fedward.evaluation.intervals import Interval
-from fedward.evaluation.selection import POOLED, SiteChoice, mean
-from fedward.report import figures, multiples, verdict, words
+from fedward.evaluation.selection import POOLED, SiteChoice
+from fedward.report import comparison, figures, multiples, origin, words
 from fedward.report.alone import Alone
-from fedward.report.clinical import Clinical
 from fedward.report.comparison import ComparedRun
+from fedward.report.forest import forest
+from fedward.report.origin import Origin
 from fedward.report.sites import Sites
-from fedward.report.verdict import Baseline, Origin, Verdict, WorstSite
+from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import METRIC_TITLES, title_of
+from fedward.runs.verdict import Measured, Verdict
+from fedward.text import count
+
+_MOST_WARNINGS = 3
+"""Number of warnings below the verdict; others are among the folded findings."""
+
+
+class Tile(NamedTuple):
+    """One number of the judged model, with its interval and what it is of."""
+
+    id: str
+    title: str
+    value: str
+    detail: str
+    """Interval and number of images; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +46,20 @@ class KeyResults:
     unit: str
     """What the numbers are of, unless it is single images."""
     verdict: Verdict | None
-    baseline: Baseline | None
-    over_sites: Interval | None
-    """Test key metric over the last rounds, mean over sites."""
-    worst: WorstSite | None
-    auroc: float | None
-    """Macro AUROC of the selected model, mean over sites."""
+    lead: str
+    """The verdict in a sentence; empty without one."""
+    numbers: str
+    """The numbers that it follows from, and the lowest class and site."""
+    referral: Sequence[str]
+    """When a human has to read."""
+    not_tested: str
+    """What was not tested."""
+    warnings: Sequence[str]
+    """What a reader must know before all else, at most three sentences."""
+    tiles: Sequence[Tile]
+    forest: Markup | None
     findings: Sequence[str]
-    """Sentences; empty if nothing has been measured yet."""
+    """Further sentences; empty if nothing has been measured yet."""
 
     @classmethod
     def of(
@@ -48,26 +69,88 @@ class KeyResults:
         sites: Sites,
         compared: Sequence[ComparedRun],
         joining: Alone | None,
-        clinical: Clinical | None,
     ) -> "KeyResults":
         """Collect the first screen from the report's other sections."""
-        baseline = verdict.baseline(run, choices)
-        never_predicted = clinical.pooled.never if clinical else ()
-        findings = verdict.headline(choices, compared, run.unit)
+        against = comparison.against(compared, choices.end.metric)
+        if joining:
+            against += joining.against
+        verdict = Verdict.of(run, choices.reported, against)
+        warnings = _warnings(run, choices, sites, verdict)
+        findings = words.headline(choices, run.unit)
+        if verdict:
+            findings += verdict_words.comparisons(verdict)
+        findings += comparison.notes(compared)
         if joining:
             findings += joining.sentences
         findings += words.findings(run, choices, sites.all)
         return cls(
             banner=words.banner(run),
-            origin=verdict.origin(run),
-            unit=verdict.unit(run),
-            verdict=verdict.verdict(run, choices, baseline, never_predicted),
-            baseline=baseline,
-            over_sites=verdict.over_sites(choices.end),
-            worst=verdict.worst(choices.end),
-            auroc=mean(site_test_values(run, "auroc_macro", choices.reported).values()),
-            findings=findings,
+            origin=origin.origin(run),
+            unit=origin.unit(run),
+            verdict=verdict,
+            lead=verdict_words.lead(verdict) if verdict else "",
+            numbers=_numbers(verdict) if verdict else "",
+            referral=verdict_words.referral(verdict) if verdict else (),
+            not_tested=verdict_words.not_tested(verdict) if verdict else "",
+            warnings=warnings[:_MOST_WARNINGS],
+            tiles=_tiles(verdict) if verdict else (),
+            forest=forest(verdict) if verdict else None,
+            findings=[*warnings[_MOST_WARNINGS:], *findings],
         )
+
+
+def _numbers(verdict: Verdict) -> str:
+    return f"{verdict_words.numbers(verdict)} {verdict_words.weakest(verdict)}".strip()
+
+
+def _warnings(run: Run, choices: Choices, sites: Sites, verdict: Verdict | None) -> list[str]:
+    """Return what limits all that follows, the worst first."""
+    warnings: list[str | None] = []
+    if verdict:
+        warnings += [verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict)]
+    validation_images = sum(line.val for line in sites.all)
+    warnings += [
+        words.validated_on_one_class(run, sites.all),
+        words.selected_by_luck(choices, validation_images, run.unit),
+    ]
+    if verdict:
+        warnings += [
+            sentence
+            for sentence, one in zip(
+                verdict_words.comparisons(verdict), verdict.compared, strict=False
+            )
+            if not one.is_better
+        ]
+    return list(dict.fromkeys(warning for warning in warnings if warning))
+
+
+def _tiles(verdict: Verdict) -> list[Tile]:
+    """Return tiles that are all of the judged model on test images."""
+    unit = verdict.unit
+    tiles = []
+    if verdict.overall and verdict.common:
+        tiles.append(_tile("accuracy", "Right answers", verdict.overall, unit))
+        share = f"{verdict_words.percent(verdict.common.value)} %"
+        title = f"Always answering {verdict.common.name}"
+        tiles.append(Tile("baseline", title, share, count(verdict.overall.n, unit)))
+    if verdict.worst_class:
+        title = f"Lowest class: {verdict.worst_class.name}"
+        tiles.append(_tile("class", title, verdict.worst_class, unit))
+    if verdict.worst_site:
+        title = f"Lowest site: {verdict.worst_site.name}"
+        tiles.append(_tile("worst", title, verdict.worst_site, unit))
+    if verdict.auroc:
+        ends = verdict.auroc.ends() or count(verdict.auroc.sites, "site")
+        tiles.append(Tile("auroc", "Macro AUROC, mean of sites", f"{verdict.auroc.mean:.3f}", ends))
+    return tiles
+
+
+def _tile(id_: str, title: str, measured: Measured, unit: str) -> Tile:
+    images = count(measured.n, unit)
+    if measured.low is None or measured.high is None:
+        return Tile(id_, title, f"{measured.value:.3f}", images)
+    ends = f"{verdict_words.percent(measured.low)} to {verdict_words.percent(measured.high)} %"
+    return Tile(id_, title, f"{verdict_words.percent(measured.value)} %", f"{ends}, {images}")
 
 
 class SiteCurve(NamedTuple):

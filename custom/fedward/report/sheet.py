@@ -1,38 +1,23 @@
 """One page for clinicians: what the model does, how good it is, when to ask a human, its limits."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedward.errors import quoted
-from fedward.report import verdict, words
-from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical, Referral
+from fedward.report import origin, words
+from fedward.report.clinical import ClassRates, Clinical
+from fedward.report.origin import Origin
 from fedward.report.template import template
-from fedward.report.verdict import Origin, Verdict
-from fedward.runs.choices import Choices, site_test_values
+from fedward.runs import verdict_words
+from fedward.runs.choices import Choices
 from fedward.runs.run import Run
 from fedward.runs.sentences import nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
+from fedward.runs.verdict import WANTED, Verdict
+from fedward.runs.verdict_words import ReferredFindings
+from fedward.text import count
 
 _LINES = 12
 """Number of classes that fit the page, those with the most test images."""
-_CERTAIN = 30
-"""Test images of a class below which its numbers are called uncertain."""
-_NAMED = 6
-"""Number of classes that a sentence names."""
-
-
-@dataclass(frozen=True)
-class Findings:
-    """The findings of a multi-label model by what a human has to read."""
-
-    wanted: float
-    """The share of right answers to reach."""
-    alone: Sequence[str]
-    """Findings where nobody has to read an image."""
-    some: Mapping[str, float]
-    """Finding -> share of images to read."""
-    all: Sequence[str]
-    """Findings where no share is enough."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +44,29 @@ class Sheet:
     """Unlabelled images of the sites that report them.
 
     If the labels are at the server, only those of sites that trained."""
+    tested: int
+    """Evaluated test images."""
     verdict: Verdict | None
+    lead: str
+    """The verdict in a sentence; empty without one."""
+    numbers: str
+    """The numbers of the verdict, of 100."""
+    weakest: str
+    """The worst class and the worst site."""
+    missing: str
+    """What was not tested, and which sites took no part."""
     clinical: Clinical | None
     """None for a run without clinical numbers."""
     lines: Sequence[ClassRates]
     """The classes that fit the page, in the job's order."""
     left_out: int
     """Number of other classes."""
-    referred: Sequence[Referral]
+    referral: Sequence[str]
     """When to ask a human, if one of the classes is right."""
-    findings: Findings | None
-    """When to ask a human, for a multi-label model."""
-    differ: str | None
-    """At which sites the model is worst and best."""
+    findings: ReferredFindings | None
+    """When to ask a human, for a model that may name several classes."""
+    wanted: float
+    """Share of right answers to reach."""
     limits: Sequence[str]
     """What the model must not be trusted with."""
 
@@ -85,90 +80,79 @@ def _sheet(run: Run) -> Sheet:
     choices = Choices.of(run, run.key_metric)
     sites = site_lines(run)
     clinical = Clinical.of(run, choices.reported)
-    classes: Sequence[ClassRates] = ()
-    referred: Sequence[Referral] = ()
-    findings = None
-    never_predicted: Sequence[str] = ()
-    if clinical:
-        classes = clinical.pooled.lines
-        referred = [referral for referral in clinical.pooled.referred if referral.share is not None]
-        never_predicted = clinical.pooled.never
+    verdict = Verdict.of(run, choices.reported)
+    classes: Sequence[ClassRates] = clinical.pooled.lines if clinical else ()
     shown = sorted(classes, key=lambda line: -line.images)[:_LINES]
-    if clinical and not run.label_kind.exclusive:
-        findings = _findings(clinical.pooled, [line.name for line in shown])
+    findings = None
+    if verdict and not verdict.exclusive:
+        findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
+    missing = ""
+    if verdict:
+        parts = (verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict))
+        missing = " ".join(part for part in parts if part)
     return Sheet(
         run=run,
         banner=words.banner(run),
-        origin=verdict.origin(run),
-        unit=verdict.unit(run),
+        origin=origin.origin(run),
+        unit=origin.unit(run),
         round=choices.reported,
-        named=_list([quoted(name) for name in run.classes]),
+        named=verdict_words.names_of(run.classes),
         sites=sites,
         trained_with=_trained_with(run, sites),
         labelled=run.server_labels or sum(line.labelled or 0 for line in sites),
         unlabelled=sum(line.unlabelled or 0 for line in _learners(run, sites)),
-        verdict=verdict.verdict(run, choices, verdict.baseline(run, choices), never_predicted),
+        tested=verdict.tested.images if verdict else sum(line.test for line in sites),
+        verdict=verdict,
+        lead=verdict_words.lead(verdict) if verdict else "",
+        numbers=verdict_words.numbers_of_hundred(verdict) if verdict else "",
+        weakest=verdict_words.weakest_of_hundred(verdict) if verdict else "",
+        missing=missing,
         clinical=clinical,
         lines=[line for line in classes if line in shown],
         left_out=len(classes) - len(shown),
-        referred=referred,
+        referral=verdict_words.referral(verdict) if verdict else (),
         findings=findings,
-        differ=_differ(run, choices.reported, clinical.sites if clinical else ()),
-        limits=_limits(run, clinical),
+        wanted=WANTED[-1],
+        limits=_limits(run, verdict),
     )
 
 
 def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
-    """Return the sites that the model learned from; if the labels are at the server, maybe none."""
-    return [line for line in sites if line.trained or not run.server_labels]
+    """Return the sites that the model learned from; if the labels are at the server, maybe none.
+
+    A run that keeps no record of rounds says of no site that it trained.
+    """
+    trained = [line for line in sites if line.trained]
+    return trained if trained or run.server_labels else sites
 
 
 def _trained_with(run: Run, sites: Sequence[SiteLine]) -> str:
+    """Return a sentence on where the model was trained."""
     learners = _learners(run, sites)
     if run.info.models_stay_at_sites:
-        return f"images of one site alone: each of {len(learners)} sites has a model of its own"
-    of_sites = f"images of {len(learners)} sites, which stayed where they were"
-    if not run.server_labels:
-        return of_sites
-    of_server = "labelled images of the server's own"
-    return f"{of_server}, and without labels with {of_sites}" if learners else of_server
+        return f"Each of {count(len(learners), 'site')} trained a model of its own, on its images."
+    of_all = ""
+    if len(learners) < len(sites):
+        of_all = f" of {len(sites)}"
+    number = f"{len(learners)}{of_all} site{'' if len(sites) == 1 else 's'}"
+    if run.server_labels and not learners:
+        return "It was trained with labelled images of the server's own."
+    if run.server_labels:
+        return (
+            "It was trained with labelled images of the server's own, and without labels at "
+            f"{number}; the images never left them."
+        )
+    return f"It was trained at {number}; the images never left them."
 
 
-def _findings(answers: Answers, shown: Collection[str]) -> Findings:
-    share = {line.name: line.refer[-1] for line in answers.trust if line.name in shown}
-    return Findings(
-        wanted=WANTED[-1],
-        alone=[name for name in share if share[name] == 0],
-        some={name: part for name, part in share.items() if part},
-        all=[name for name in share if share[name] is None],
-    )
-
-
-def _differ(run: Run, round_: int | None, sites: Sequence[Answers]) -> str | None:
-    """Return at which sites the model is worst and best; None for fewer than two sites."""
-    if run.label_kind.exclusive:
-        shares = {answers.name: answers.accuracy.value for answers in sites if answers.accuracy}
-        success = "it is right"
-        whole = f"100 {run.unit}s"
-    else:
-        shares = site_test_values(run, "auroc_macro", round_)
-        success = "it ranks the right one higher"
-        whole = "100 pairs"
-    if len(shares) < 2:
-        return None
-    worst = min(shares, key=shares.__getitem__)
-    best = max(shares, key=shares.__getitem__)
-    low = f"{shares[worst] * 100:.0f}"
-    high = f"{shares[best] * 100:.0f}"
-    if low == high:
-        return f"Sites are alike: {success} for {low} of {whole} at each."
-    return f"Sites differ: {success} for {low} of {whole} at {worst} and for {high} at {best}."
-
-
-def _limits(run: Run, clinical: Clinical | None) -> list[str]:
+def _limits(run: Run, verdict: Verdict | None) -> list[str]:
     """Return what the model must not be trusted with, each in a sentence."""
-    limits = _limits_of_classes(run, clinical.pooled) if clinical else []
-    for sentence in (nothing_to_judge(run.info.untrained), words.kept_at_sites(run)):
+    limits = []
+    if verdict and verdict.never:
+        never = verdict_words.names_of(verdict.never)
+        limits.append(f"It never answers {never}: it will miss every such {run.unit}.")
+    uncertain = verdict_words.uncertain_classes(verdict) if verdict else ""
+    for sentence in (uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)):
         if sentence:
             limits.append(sentence)
     limits.append(
@@ -178,31 +162,3 @@ def _limits(run: Run, clinical: Clinical | None) -> list[str]:
     limits.append(run.label_kind.limit)
     limits.append("It was trained once. Another training of the same kind may give other numbers.")
     return limits
-
-
-def _limits_of_classes(run: Run, answers: Answers) -> list[str]:
-    """Return sentences on classes that are never predicted, not tested, or tested on few images."""
-    limits = []
-    never_predicted = [f"“{name}”" for name in answers.never]
-    if never_predicted:
-        limits.append(f"It never answers {_list(never_predicted)}: it will miss every such image.")
-    tested = {line.name for line in answers.lines}
-    untested = [quoted(name) for name in run.classes if name not in tested]
-    if untested:
-        limits.append(
-            f"How good it is for {_list(untested)} is not known: no site had enough test "
-            f"{run.unit}s."
-        )
-    few = [
-        f"{quoted(line.name)} ({line.images})" for line in answers.lines if line.images < _CERTAIN
-    ]
-    if few:
-        limits.append(f"Numbers for {_list(few)} rest on few test {run.unit}s and may be far off.")
-    return limits
-
-
-def _list(names: Sequence[str]) -> str:
-    text = ", ".join(names[:_NAMED])
-    if len(names) > _NAMED:
-        text += f" and {len(names) - _NAMED} more"
-    return text

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, OTHERS, SIDES
-from fedward.report import verdict, words
+from fedward.report import origin, words
 from fedward.report.drawing import INK, SERIES, axes_of
 from fedward.report.multiples import pictures
 from fedward.report.sites import MANY
@@ -109,10 +109,10 @@ class SurveyPage:
 def of_run(run: Run) -> Surveyed:
     """Return the content of a survey's run folder: the sites' answers and nothing else."""
     info = run.info
-    origin = verdict.origin(run)
+    came_from = origin.origin(run)
     about = f"seed {info.seed} · engine {info.engine} · started {info.started} · {info.status}"
-    if origin.sentence:
-        about += f". {origin.sentence}"
+    if came_from.sentence:
+        about += f". {came_from.sentence}"
     answered = {row.site for row in run.surveys}
     failed = {}
     for row in run.rounds:
@@ -125,7 +125,7 @@ def of_run(run: Run) -> Surveyed:
         rows=run.surveys,
         about=about,
         banner=words.banner(run),
-        synthetic=origin.warning,
+        synthetic=came_from.warning,
         failed=failed,
     )
 

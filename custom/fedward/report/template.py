@@ -12,6 +12,7 @@ from markupsafe import Markup
 from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.selection import mean, median
 from fedward.runs.site_lines import FEW
+from fedward.runs.verdict_words import of_hundred
 
 
 @cache
@@ -30,6 +31,7 @@ def template(name: str) -> Template:
     environment.filters["num"] = _number
     environment.filters["mb"] = _megabytes
     environment.filters["percent"] = _percent
+    environment.filters["of_hundred"] = of_hundred
     environment.filters["upfirst"] = _upfirst
     environment.filters["mean"] = mean
     environment.filters["median"] = median

@@ -7,16 +7,15 @@ from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
+from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
-from fedward.runs.sentences import network_parts, no_head, nothing_to_judge
+from fedward.runs.sentences import MOST_NAMED, named, network_parts, no_head, nothing_to_judge
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.text import count
 
 _CLOSE = 0.05
 """Half-width of an accuracy's 95 % interval up to which validation images suffice to select by."""
-_MOST_NAMED = 6
-"""Number of sites that a sentence names at most; of more sites it gives the number alone."""
 _MOST_DETAILED = 5
 """Number of sites that a sentence lists at most if it adds a detail to each."""
 
@@ -38,7 +37,6 @@ def banner(run: Run) -> str | None:
 
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
     """Return sentences on a run's results and their limits, the most important first."""
-    validation_images = sum(line.val for line in sites)
     sentences = [
         nothing_to_judge(run.info.untrained),
         _ranking(run, choices),
@@ -46,17 +44,34 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         kept_at_sites(run),
         _labels_at_server(run),
         _selection(run, choices),
-        _selected_by_luck(choices, validation_images, run.unit),
-        _validated_on_one_class(run, sites),
         _last_model(run, choices),
         _not_evaluated(run),
         no_head(run.info.summary.without_head),
         _absent_classes(sites, run.unit),
-        _unreported_classes(sites),
+        _unreported_classes(sites, run.unit),
         _few_test_images(sites, run.unit),
         _missing_replies(run),
     ]
     return [sentence for sentence in sentences if sentence]
+
+
+def headline(choices: Choices, unit: str) -> list[str]:
+    """Return a sentence on the key metric over the last rounds; none if it was not measured."""
+    end = choices.end
+    values = [choice.test for choice in end.sites if choice.test is not None]
+    mean = over_sites(values, end.metric)
+    if mean is None:
+        return []
+    rounds = ", ".join(map(str, end.rounds))
+    when = f"After round {rounds}"
+    if len(end.rounds) > 1:
+        when = f"Over the last evaluations (rounds {rounds})"
+    result = f"{when}, test {title_of(end.metric)} is {mean.mean:.3f} on average over sites"
+    if mean.has_width:
+        result += f" ({mean.ends()})"
+    if end.pooled is not None:
+        result += f", and {end.pooled:.3f} where each {unit} of all sites counts once"
+    return [f"{result}."]
 
 
 def _ranking(run: Run, choices: Choices) -> str | None:
@@ -69,11 +84,18 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     if choices.shared.metric == "auroc_macro":
         before = _before_training(run, "auroc_macro")
     return (
-        f"On average over {count(len(values), 'site')}, the selected model "
+        f"On average over {count(len(values), 'site')}, {described_model(run)} "
         f"(round {choices.reported}) has a macro AUROC of {average:.3f} on test {run.unit}s "
         f"({spread(values)}){before}. Shown one {run.unit} {run.label_kind.ranked_pair}, it ranks "
-        f"the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"the right one higher in {average * 100:.0f} of 100 such pairs; guessing would give 50."
     )
+
+
+def described_model(run: Run) -> str:
+    """Return what the numbers of one round are of."""
+    if run.info.models_stay_at_sites:
+        return "each site's own model"
+    return "the selected model"
 
 
 def _key_metric(run: Run, choices: Choices) -> str | None:
@@ -95,6 +117,22 @@ def _before_training(run: Run, metric: str) -> str:
         return ""
     moment = "after the server's first training" if run.server_labels else "before training"
     return f"; {moment} it was {fmean(start.values()):.3f}"
+
+
+def about_intervals(run: Run) -> str:
+    """Return what the intervals of a report say and do not say."""
+    sentences = ""
+    if run.label_kind.exclusive:
+        sentences = f"Intervals of shares cover other test {run.unit}s. "
+        if run.unit == "image":
+            sentences += (
+                "They take images as independent, and so are too narrow where a patient has "
+                "several. "
+            )
+    return (
+        f"{sentences}Intervals over sites cover other sites. One run cannot show how much another "
+        "seed would change."
+    )
 
 
 def first_model(run: Run) -> str:
@@ -139,16 +177,15 @@ def _selection(run: Run, choices: Choices) -> str | None:
         return None
     sentences = (
         f"Round {shared.round} was selected because its mean validation "
-        f"{title_of(shared.metric)} is the highest ({shared.val:.3f}). Were each site to keep the "
-        "round best on its own validation data, as some papers report, the mean test value would "
-        f"be {own.test:.3f}."
+        f"{title_of(shared.metric)} is the highest ({shared.val:.3f}). If each site kept its own "
+        f"best round, as in some papers, the mean test value would be {own.test:.3f}."
     )
     if shared.round == 0:
         sentences += f" It is {first_model(run)}: no round improved on it."
     return sentences
 
 
-def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
+def selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
     """Return a sentence if too few validation images select a round; None if there are enough."""
     if not images:
         if choices.last.round is None:
@@ -167,7 +204,7 @@ def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
     )
 
 
-def _validated_on_one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
+def validated_on_one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
     """Return sentences on sites whose validation images show a single class; None without any.
 
     In a multi-label job such images are no problem, because each class is a question of its own.
@@ -175,7 +212,7 @@ def _validated_on_one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
     affected = [line.site for line in sites if line.val_classes == 1]
     if not run.label_kind.exclusive or not affected:
         return None
-    where = named(affected) if len(affected) <= _MOST_NAMED else count(len(affected), "site")
+    where = named(affected) if len(affected) <= MOST_NAMED else count(len(affected), "site")
     return (
         f"{where}: the validation {run.unit}s that are reported show one class, so a model that "
         "always names it looks perfect there. Such a site can choose a round by luck; the last "
@@ -193,15 +230,20 @@ def _last_model(run: Run, choices: Choices) -> str | None:
     model = "newest measured model"
     if run.info.status == "finished" and last.round == last_round:
         model = "final model"
+    subject = f"The {model}"
+    if run.info.models_stay_at_sites:
+        subject = f"Each site's {model}"
     sentences = (
-        f"The {model} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}"
+        f"{subject} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}"
     )
+    if run.info.models_stay_at_sites:
+        sentences += " on average over sites"
     auroc = site_test_values(run, "auroc_macro", last.round)
     if auroc and last.metric != "auroc_macro":
         sentences += f" and a macro AUROC of {fmean(auroc.values()):.3f}"
     sentences += "."
     if last.round == choices.reported:
-        sentences += " It is the selected model."
+        sentences += " It is the selected round."
     return sentences
 
 
@@ -210,8 +252,12 @@ def _not_evaluated(run: Run) -> str | None:
     sites = list(run.info.summary.not_evaluated)
     if not sites:
         return None
-    where = f"{len(sites)} of {count(len(run.info.sites), 'site')} ({named(sites)})"
-    return f"The final model was not evaluated at {where}, which its numbers leave out."
+    where = f" ({', '.join(sites)})" if len(sites) <= MOST_NAMED else ""
+    them = "it is" if len(sites) == 1 else "they are"
+    return (
+        f"{len(sites)} of {count(len(run.info.sites), 'site')} did not evaluate the final "
+        f"model{where}; {them} not in its numbers."
+    )
 
 
 def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
@@ -226,22 +272,21 @@ def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
     )
 
 
-def _unreported_classes(sites: Sequence[SiteLine]) -> str | None:
+def _unreported_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
     """Return a sentence on sites that report nothing about some classes; None without any."""
     untold = {line.site: line.untold for line in sites if line.untold}
     if not untold:
         return None
-    have = "has" if len(untold) == 1 else "have"
     return (
-        f"{count(len(untold), 'site')} {have} none of some classes, or too few to tell their "
-        f"number{_classes_of(untold)}."
+        f"At {count(len(untold), 'site')}, some classes have fewer than five test {unit}s, or "
+        f"none, and are not measured{_classes_of(untold)}."
     )
 
 
 def _classes_of(by_site: Mapping[str, Sequence[str]]) -> str:
     """Return each site's classes in brackets; for many sites, where the report lists them."""
     if len(by_site) > _MOST_DETAILED:
-        return "; the results per class say which"
+        return " (see Results per class)"
     classes = "; ".join(f"{site}: {listed(names)}" for site, names in by_site.items())
     return f" ({classes})"
 
@@ -278,21 +323,13 @@ def _missing_replies(run: Run) -> str | None:
         answers = count(len(idle_sites), "answer")
         different = list(dict.fromkeys(idle_sites))
         where = ", ".join(different)
-        if len(different) > _MOST_NAMED:
+        if len(different) > MOST_NAMED:
             where = f"{len(different)} sites"
         sentences.append(
             f"{answers} brought no training, because the site had no image to learn from: none "
             f"with a label, or with a pseudo-label that is sure enough ({where})."
         )
     return " ".join(sentences)
-
-
-def named(sites: Sequence[str]) -> str:
-    """Return the sites' names, each once; of many sites only their number."""
-    unique = dict.fromkeys(sites)
-    if len(unique) > _MOST_NAMED:
-        return f"{len(unique)} of them"
-    return ", ".join(unique) or "none"
 
 
 def spread(values: Mapping[str, float]) -> str:

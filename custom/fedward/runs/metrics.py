@@ -88,6 +88,10 @@ class Metrics:
             return {}
         return {row.site: row.value for row in self._rows(split, name, round_)}
 
+    def test_rows(self, name: str, round_: int) -> dict[str, MetricRow]:
+        """Return site -> its row of one metric on test images after one round."""
+        return {row.site: row for row in self._rows("test", name, round_)}
+
     def newest(self, split: str, name: str) -> dict[str, MetricRow]:
         """Return site -> the row of its last round of one metric."""
         column = self._columns.get((split, name))

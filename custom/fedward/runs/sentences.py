@@ -7,6 +7,17 @@ from fedward.text import count
 MOST_SITES = 10
 """Number of sites that get a line of their own in a terminal."""
 
+MOST_NAMED = 6
+"""Number of sites that a sentence names at most; of more sites it gives the number alone."""
+
+
+def named(sites: Sequence[str]) -> str:
+    """Return the sites' names, each once; of many sites only their number."""
+    unique = dict.fromkeys(sites)
+    if len(unique) > MOST_NAMED:
+        return f"{len(unique)} of them"
+    return ", ".join(unique) or "none"
+
 
 def more_sites(number: int) -> str:
     """Return how many of ``number`` sites a terminal omits; empty if all of them are shown."""

@@ -1,0 +1,521 @@
+"""The verdict on a run's model: what was tested, how good it is, and where it fails.
+
+It is computed once, from a run folder, with one denominator: every test image that was evaluated.
+Console, report, clinician's sheet, model card and notebooks show these numbers and no others;
+:mod:`fedward.runs.verdict_words` puts them into sentences.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.histograms import ConfidenceHistogram
+from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
+from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.over_sites import OverSites, over_sites
+from fedward.runs.run import Run
+from fedward.runs.site_lines import SiteLine, site_lines
+
+Level: TypeAlias = Literal["good", "mixed", "poor"]
+
+WANTED = (0.9, 0.95)
+"""Shares of right answers for which pages say how many images to refer to a human."""
+CHANCE = 0.5
+"""AUROC of guessing."""
+UNNAMED = "too rare to name"
+"""Name of the images of classes with fewer than five at their site."""
+_HALF = 0.5
+"""Sensitivity below which a model misses more images of a class than it finds."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of a class, of a site, or of all images, with its 95 % interval."""
+
+    name: str
+    """The class or the site; empty for all images."""
+    value: float
+    """In [0, 1]."""
+    low: float | None
+    """Lower end of the interval; None for a number without one, such as a site's AUROC."""
+    high: float | None
+    """Upper end of the interval."""
+    n: int
+    """Test images, or patients, that it is of."""
+
+    @classmethod
+    def of_counts(cls, name: str, right: int, n: int) -> "Measured":
+        """Return the share of right answers to n images, at least one, with Wilson's interval."""
+        low, high = proportion_interval(right / n, n)
+        return cls(name, right / n, low, high, n)
+
+    @property
+    def right(self) -> int:
+        """Right answers among the n images, for a share."""
+        return round(self.value * self.n)
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What was tested and what was not."""
+
+    images: int
+    """Test images, or patients, of all sites that were evaluated."""
+    classes: tuple[str, ...]
+    """Classes with numbers from one site or more, in the job's order."""
+    untested: tuple[str, ...]
+    """Classes without any number."""
+    partly: tuple[str, ...]
+    """Tested classes of which some evaluated site has no test image, or too few to name them."""
+    unnamed: int
+    """Evaluated images of classes too rare at their site to have numbers. Hospitals have none."""
+    sites: tuple[str, ...]
+    """All sites of the run."""
+    trained: tuple[str, ...]
+    """Sites whose training was used in some round."""
+    evaluated: tuple[str, ...]
+    """Sites that evaluated the model."""
+    trains_at_sites: bool = True
+    """Whether the run needs its sites to train; False where the server alone has labels."""
+
+    @property
+    def not_trained(self) -> tuple[str, ...]:
+        """Sites that the model should have learned from, and did not."""
+        if not self.trains_at_sites:
+            return ()
+        return tuple(site for site in self.sites if site not in self.trained)
+
+    @property
+    def not_evaluated(self) -> tuple[str, ...]:
+        """Sites whose images are in no number."""
+        return tuple(site for site in self.sites if site not in self.evaluated)
+
+    @property
+    def all_classes(self) -> bool:
+        """Whether every class has numbers, and no image of one may have been left out of them."""
+        return not (self.untested or self.partly or self.unnamed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing: no class, no image and no site."""
+        return self.all_classes and not self.not_evaluated and not self.not_trained
+
+
+@dataclass(frozen=True)
+class Against:
+    """A model beside another one, paired over sites with the same test images."""
+
+    other: str
+    """What the model is compared with."""
+    metric: str
+    """Title of the metric."""
+    difference: Interval
+    """This model's values minus the other's."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.difference.low is not None and self.difference.low > 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the whole interval is below 0."""
+        return self.difference.high is not None and self.difference.high < 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answers yes and no to one class of a model that may name several."""
+
+    name: str
+    right: Measured
+    """Right answers, yes or no, to all images on which the class was evaluated."""
+    found: Measured
+    """Images of the class that it finds: its sensitivity."""
+    refer: tuple[float | None, ...]
+    """Share of images to refer for each of :data:`WANTED`; None where no share is enough."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How good one model of a run is; see :meth:`of`."""
+
+    level: Level
+    round: int
+    """The round whose model is judged."""
+    unit: str
+    """``image`` or ``patient``."""
+    own_models: bool
+    """Whether each site kept a model of its own, so that no model is common to them."""
+    exclusive: bool
+    """Whether each image has one answer."""
+    tested: Tested
+    overall: Measured | None
+    """Right answers to all evaluated images; None where an image may show several classes."""
+    auroc: OverSites | None
+    """Macro AUROC over sites."""
+    common: Measured | None
+    """The commonest class: how often always answering it would be right."""
+    classes: tuple[Measured, ...]
+    """Sensitivity of each tested class, the lowest first; empty without counts of answers."""
+    unnamed: Measured | None
+    """Right answers to images of classes too rare at their site to have numbers, together."""
+    sites: tuple[Measured, ...]
+    """Right answers at each site, or its macro AUROC, the lowest first."""
+    never: tuple[str, ...]
+    """Tested classes that the model never predicts."""
+    missed: Mapping[str, int]
+    """Other tested classes of which it recognises no image -> their test images."""
+    guessed: tuple[str, ...]
+    """Classes of several whose mean AUROC is no better than guessing."""
+    tells_apart: bool
+    """Whether its balanced accuracy over sites is above that of guessing."""
+    confidence: ConfidenceHistogram | None
+    """All evaluated images by confidence; None where counts leave some out, or are missing."""
+    findings: tuple[Finding, ...]
+    """For a model that may name several classes."""
+    compared: tuple[Against, ...]
+
+    @classmethod
+    def of(
+        cls, run: Run, round_: int | None = None, compared: Sequence[Against] = ()
+    ) -> "Verdict | None":
+        """Judge the model of a run; None where it was not measured or not trained.
+
+        Levels where each image has one answer:
+
+        - good: the accuracy's whole interval is above always answering the commonest class, no
+          class is found in fewer than half of its images, nothing is missing, and no compared run
+          is better
+        - poor: the interval is not above it, nor the balanced accuracy above guessing
+        - mixed: everything else
+
+        Where an image may show several classes, the macro AUROC over sites is compared with that
+        of guessing, and each class must be predicted and above chance.
+
+        Args:
+            run: the run.
+            round_: the round to judge; the one that reports describe by default.
+            compared: other runs beside this one.
+        """
+        if round_ is None:
+            round_ = Choices.of(run, run.key_metric).reported
+        if round_ is None or run.info.untrained:
+            return None
+        return _Judge(run, round_).verdict(tuple(compared))
+
+    @property
+    def worst_class(self) -> Measured | None:
+        """The class with the lowest sensitivity; those that are too rare to name count as one."""
+        return self.parts[0] if self.parts else None
+
+    @property
+    def parts(self) -> tuple[Measured, ...]:
+        """All images by class, those of classes too rare to name as one, the lowest first."""
+        unnamed = (self.unnamed,) if self.unnamed else ()
+        return _lowest_first((*self.classes, *unnamed))
+
+    @property
+    def worst_site(self) -> Measured | None:
+        """The site with the lowest value; None where no two sites differ."""
+        if len(self.sites) < 2 or self.sites[0].value == self.sites[-1].value:
+            return None
+        return self.sites[0]
+
+    @property
+    def weak(self) -> tuple[Measured, ...]:
+        """Classes of which it misses more images than it finds, but not all, the lowest first."""
+        blind = {*self.never, *self.missed}
+        return tuple(one for one in self.classes if one.value < _HALF and one.name not in blind)
+
+    @property
+    def is_above_baseline(self) -> bool:
+        """Whether the whole interval is above always answering one class, or above guessing."""
+        if not self.exclusive:
+            return self.auroc is not None and self.auroc.is_above(CHANCE)
+        low = self.overall.low if self.overall else None
+        return low is not None and self.common is not None and low > self.common.value
+
+    @property
+    def is_below_baseline(self) -> bool:
+        """Whether the whole interval is below it."""
+        if not self.exclusive:
+            return self.auroc is not None and self.auroc.is_below(CHANCE)
+        high = self.overall.high if self.overall else None
+        return high is not None and self.common is not None and high < self.common.value
+
+    @property
+    def needs_no_human(self) -> bool:
+        """Whether all answers are right often enough, by the whole interval, and all was tested."""
+        low = self.overall.low if self.overall else None
+        return low is not None and low >= WANTED[-1] and self.tested.complete
+
+    @property
+    def referred(self) -> tuple[tuple[float, float | None], ...]:
+        """For each of :data:`WANTED` that all answers do not reach, the share of images to refer.
+
+        The share is None where none is enough. Empty without counts of confidence.
+        """
+        if self.confidence is None or self.overall is None:
+            return ()
+        return tuple(
+            (wanted, self.confidence.referred_for(wanted))
+            for wanted in WANTED
+            if self.overall.value < wanted
+        )
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Reads the numbers of one round's model from a run."""
+
+    run: Run
+    round: int
+
+    def verdict(self, compared: tuple[Against, ...]) -> Verdict | None:
+        """Return the verdict; None without a test value."""
+        exclusive = self.run.label_kind.exclusive
+        accuracies = self._accuracies
+        aurocs = site_test_values(self.run, "auroc_macro", self.round)
+        if not (accuracies if exclusive else aurocs):
+            return None
+        if exclusive and not self.class_images:
+            return None
+        overall = None
+        if exclusive:
+            right = sum(site.right for site in accuracies)
+            overall = Measured.of_counts("", right, self.tested.images)
+        sites = accuracies if exclusive else self._ranked_sites(aurocs)
+        undecided = Verdict(
+            level="mixed",
+            round=self.round,
+            unit=self.run.unit,
+            own_models=self.run.info.models_stay_at_sites,
+            exclusive=exclusive,
+            tested=self.tested,
+            overall=overall,
+            auroc=over_sites(list(aurocs.values()), "auroc_macro"),
+            common=self._common() if exclusive else None,
+            classes=_lowest_first(self._classes()),
+            unnamed=self._unnamed(overall),
+            sites=_lowest_first(sites),
+            never=self._never(),
+            missed=self._missed(),
+            guessed=() if exclusive else self._guessed(),
+            tells_apart=self._tells_apart(),
+            confidence=self._confidence(overall),
+            findings=() if exclusive else tuple(self._findings()),
+            compared=compared,
+        )
+        return replace(undecided, level=_level(undecided))
+
+    @cached_property
+    def counts(self) -> AnswerCounts | None:
+        """Counts of the answers of all sites that report some; None without any."""
+        by_site = counts_by_site(self.run, self.round)
+        if not by_site:
+            return None
+        return AnswerCounts.merged(list(by_site.values()))
+
+    @cached_property
+    def class_images(self) -> dict[str, int]:
+        """Class -> its test images at the sites that report them, for classes with some."""
+        if self.counts is not None:
+            counted = zip(self.run.classes, self.counts.confusion.images.tolist(), strict=True)
+            return {name: number for name, number in counted if number}
+        images = {}
+        for name in self.run.classes:
+            support = site_test_values(self.run, f"support/{name}", self.round)
+            if any(support.values()):
+                images[name] = round(sum(support.values()))
+        return images
+
+    @cached_property
+    def lines(self) -> Sequence[SiteLine]:
+        """What each site brought."""
+        return site_lines(self.run)
+
+    @cached_property
+    def tested(self) -> Tested:
+        """What was tested."""
+        run = self.run
+        rows = run.metrics.test_rows(run.label_kind.metric_names[0], self.round)
+        evaluated = tuple(
+            site for site in run.info.sites if site in rows and rows[site].value is not None
+        )
+        images = sum(rows[site].n for site in evaluated)
+        classes = tuple(name for name in run.classes if name in self.class_images)
+        untold = self._classes_not_reported(evaluated)
+        unnamed = 0
+        if run.label_kind.exclusive:
+            unnamed = images - sum(self.class_images.values())
+        return Tested(
+            images=images,
+            classes=classes,
+            untested=tuple(name for name in run.classes if name not in classes),
+            partly=tuple(name for name in classes if name in untold),
+            unnamed=max(unnamed, 0),
+            sites=run.info.sites,
+            trained=tuple(line.site for line in self.lines if line.trained),
+            evaluated=evaluated,
+            trains_at_sites=not run.server_labels,
+        )
+
+    def _classes_not_reported(self, evaluated: Iterable[str]) -> set[str]:
+        """Return the classes of which a site says neither how many images it has, nor that none."""
+        classes = set()
+        for name in self.run.classes:
+            support = self.run.metrics.values("test", f"support/{name}", self.round)
+            if any(support.get(site) is None for site in evaluated):
+                classes.add(name)
+        return classes
+
+    @cached_property
+    def _accuracies(self) -> list[Measured]:
+        rows = self.run.metrics.test_rows("accuracy", self.round)
+        sites = []
+        for site in self.run.info.sites:
+            row = rows.get(site)
+            if row and row.value is not None and row.n:
+                sites.append(Measured.of_counts(site, round(row.value * row.n), row.n))
+        return sites
+
+    def _ranked_sites(self, aurocs: Mapping[str, float]) -> list[Measured]:
+        rows = self.run.metrics.test_rows("auroc_macro", self.round)
+        return [Measured(site, value, None, None, rows[site].n) for site, value in aurocs.items()]
+
+    def _common(self) -> Measured:
+        name = max(self.class_images, key=self.class_images.__getitem__)
+        return Measured.of_counts(name, self.class_images[name], self.tested.images)
+
+    def _classes(self) -> list[Measured]:
+        """Return the sensitivity of each class with counts."""
+        if self.counts is None:
+            return []
+        confusion = self.counts.confusion
+        rows = zip(self.run.classes, confusion.true_positives, confusion.images, strict=True)
+        return [
+            Measured.of_counts(name, int(found), int(images))
+            for name, found, images in rows
+            if images
+        ]
+
+    def _unnamed(self, overall: Measured | None) -> Measured | None:
+        """Return the right answers to images that no class's numbers hold; None without any."""
+        classes = self._classes()
+        if overall is None or not classes or not self.tested.unnamed:
+            return None
+        right = overall.right - sum(one.right for one in classes)
+        images = overall.n - sum(one.n for one in classes)
+        if images < 1 or not 0 <= right <= images:
+            return None
+        return Measured.of_counts(UNNAMED, right, images)
+
+    def _never(self) -> tuple[str, ...]:
+        if self.counts is None:
+            return ()
+        confusion = self.counts.confusion
+        predicted = confusion.true_positives + confusion.false_positives
+        return tuple(
+            name
+            for name, images, answers in zip(
+                self.run.classes, confusion.images, predicted, strict=True
+            )
+            if images and not answers
+        )
+
+    def _missed(self) -> dict[str, int]:
+        """Return class -> test images, for predicted classes of which no image is recognised."""
+        never = self._never()
+        found = {one.name: one.right for one in self._classes()}
+        missed = {}
+        for name, images in self.class_images.items():
+            if name in found:
+                is_recognised = found[name] > 0
+            else:
+                f1 = site_test_values(self.run, f"f1/{name}", self.round)
+                is_recognised = any(f1.values())
+            if not is_recognised and name not in never:
+                missed[name] = images
+        return missed
+
+    def _guessed(self) -> tuple[str, ...]:
+        guessed = []
+        for name in self.run.classes:
+            values = site_test_values(self.run, f"auroc/{name}", self.round).values()
+            if values and sum(values) / len(values) <= CHANCE:
+                guessed.append(name)
+        return tuple(guessed)
+
+    def _tells_apart(self) -> bool:
+        """Return whether the balanced accuracy's interval over sites is above that of guessing."""
+        gains = []
+        for site, value in site_test_values(self.run, "balanced_accuracy", self.round).items():
+            classes = self.run.at(site, "test", self.round)["balanced_accuracy"].classes
+            # Guessing among K classes has a balanced accuracy of 1 / K.
+            gains.append(value - 1 / max(len(classes), 1))
+        if not gains:
+            return False
+        gain = mean_and_interval(gains)
+        return (gain.mean if gain.low is None else gain.low) > 0
+
+    def _confidence(self, overall: Measured | None) -> ConfidenceHistogram | None:
+        if overall is None or self.counts is None:
+            return None
+        confidence = self.counts.confidence
+        # Sites of an earlier version left out synthetic images of rare classes, and a site may
+        # have failed to count: what is said of confidence would be of other images.
+        is_of_all = confidence.total == overall.n
+        is_right_for_as_many = int(confidence.right.sum()) == overall.right
+        return confidence if is_of_all and is_right_for_as_many else None
+
+    def _findings(self) -> list[Finding]:
+        if self.counts is None:
+            return []
+        findings = []
+        for one in self._classes():
+            place = self.run.classes.index(one.name)
+            right = self.counts.confusion.accuracy_of(place)
+            if right is None:
+                continue
+            answers = self.counts.scores.answers(place)
+            findings.append(
+                Finding(
+                    one.name,
+                    Measured(one.name, right.value, right.low, right.high, right.n),
+                    one,
+                    tuple(answers.referred_for(wanted) for wanted in WANTED),
+                )
+            )
+        return findings
+
+
+def counts_by_site(run: Run, round_: int | None) -> dict[str, AnswerCounts]:
+    """Return site -> counts of its answers after a round, in the run's order of sites.
+
+    Empty for a run without counts, or with counts of other classes.
+    """
+    counts = {}
+    for row in run.binned(round_):
+        if len(row.images) == len(run.classes):
+            counts[row.site] = AnswerCounts.from_wire(vars(row))
+    return {site: counts[site] for site in run.info.sites if site in counts}
+
+
+def _lowest_first(values: Iterable[Measured]) -> tuple[Measured, ...]:
+    return tuple(sorted(values, key=lambda one: (one.value, -one.n)))
+
+
+def _level(verdict: Verdict) -> Level:
+    if not verdict.is_above_baseline:
+        return "mixed" if verdict.exclusive and verdict.tells_apart else "poor"
+    has_exceptions = (
+        verdict.never
+        or verdict.missed
+        or verdict.weak
+        or verdict.guessed
+        or any(one.is_worse for one in verdict.compared)
+    )
+    return "mixed" if has_exceptions or not verdict.tested.complete else "good"

@@ -1,0 +1,457 @@
+"""The sentences of a verdict; every page and command has its sentences on a model from here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedward.errors import listed
+from fedward.runs.sentences import MOST_NAMED, named
+from fedward.runs.verdict import UNNAMED, WANTED, Against, Finding, Measured, Verdict
+from fedward.text import count
+
+_MOST_IN_LEAD = 5
+"""Classes up to which their names are listed rather than counted."""
+_LONGEST_IN_LEAD = 60
+"""Characters of a list of names in the first sentence."""
+_LONGEST_LIST = 170
+"""Characters of a list of names: the fourteen findings of a chest X-ray fit."""
+_MOST_COMPARED = 5
+"""Other runs that get a sentence each, at most."""
+_CERTAIN = 30
+"""Test images of a class below which its numbers are called uncertain."""
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, with one decimal."""
+    return f"{share * 100:.1f}"
+
+
+def of_hundred(share: float) -> str:
+    """Return a share as a whole number of 100; only all and none are 100 and 0."""
+    number = round(share * 100)
+    if number == 100 and share < 1:
+        return ">99"
+    if number == 0 and share > 0:
+        return "<1"
+    return str(number)
+
+
+def lead(verdict: Verdict) -> str:
+    """Return the verdict in one sentence or two: the answer, and what keeps it from being clear."""
+    exceptions = _exceptions(verdict)
+    answer = _answer(verdict)
+    if exceptions:
+        joint = ", and " if answer.startswith("Not ") else ", but "
+        answer += joint + ", and ".join(exceptions)
+    return f"{answer}."
+
+
+def _answer(verdict: Verdict) -> str:
+    """Return how the model compares with a constant answer or with guessing."""
+    always = "guessing"
+    if verdict.exclusive and verdict.common:
+        always = f"always answering “{verdict.common.name}”"
+    if verdict.is_above_baseline:
+        return f"Better than {always}"
+    if verdict.level == "mixed":
+        compared = "is right less often than" if verdict.is_below_baseline else "is not shown to be"
+        if verdict.is_below_baseline:
+            return f"It tells classes apart, but {compared} {always}"
+        return f"It tells classes apart, but {compared} right more often than {always}"
+    if verdict.is_below_baseline:
+        return f"Of no use: worse than {always}"
+    return f"Not shown to be better than {always}"
+
+
+def _exceptions(verdict: Verdict) -> list[str]:
+    """Return what is wrong or missing, the worst first."""
+    exceptions = []
+    if verdict.never:
+        subject = "the sites' own models never answer" if verdict.own_models else "it never answers"
+        if not verdict.exclusive:
+            subject = "it says of no image that it shows"
+        exceptions.append(f"{subject} {_few_names(verdict.never)}")
+    if verdict.missed:
+        exceptions.append(
+            f"it recognises none of the test {verdict.unit}s of {_few_names(list(verdict.missed))}"
+        )
+    if verdict.weak:
+        exceptions.append(
+            f"it finds fewer than half of the {verdict.unit}s of "
+            f"{_few_names([one.name for one in verdict.weak])}"
+        )
+    if verdict.guessed:
+        exceptions.append(f"not for {_few_names(verdict.guessed)}")
+    if verdict.tested.untested:
+        exceptions.append(f"not tested for {_few_names(verdict.tested.untested)}")
+    elif not verdict.tested.all_classes:
+        exceptions.append("not every class was tested at every site")
+    if verdict.tested.not_trained or verdict.tested.not_evaluated:
+        exceptions.append("not all sites took part")
+    worse = [one.other for one in verdict.compared if one.is_worse]
+    if worse:
+        exceptions.append(f"worse than {named(worse)}")
+    return exceptions
+
+
+def subject(verdict: Verdict) -> str:
+    """Return what is judged."""
+    if verdict.own_models:
+        return f"Each site's own model (round {verdict.round})"
+    return f"The selected model (round {verdict.round})"
+
+
+def numbers(verdict: Verdict) -> str:
+    """Return the numbers from which the verdict follows."""
+    sites = count(len(verdict.tested.evaluated), "site")
+    if verdict.overall is None:
+        return _ranking(verdict, sites)
+    common = ""
+    if verdict.common:
+        common = (
+            f" Always answering “{verdict.common.name}” would be right for "
+            f"{percent(verdict.common.value)}\u00a0%."
+        )
+    return (
+        f"{subject(verdict)} classifies {percent(verdict.overall.value)}\u00a0% of the "
+        f"{count(verdict.overall.n, f'test {verdict.unit}')} of {sites} correctly "
+        f"({interval(verdict.overall)}).{common}"
+    )
+
+
+def _ranking(verdict: Verdict, sites: str) -> str:
+    auroc = verdict.auroc
+    if auroc is None:
+        return ""
+    ends = f" ({auroc.ends()})" if auroc.has_width else ""
+    return (
+        f"The macro AUROC of {subject(verdict)[0].lower()}{subject(verdict)[1:]} is "
+        f"{auroc.mean:.3f} on average over {sites}{ends}. Guessing would give 0.5."
+    )
+
+
+def interval(measured: Measured) -> str:
+    """Return a share's 95 % interval in per cent."""
+    if measured.low is None or measured.high is None:
+        return ""
+    return f"95 % interval {percent(measured.low)} to {percent(measured.high)}\u00a0%"
+
+
+def weakest(verdict: Verdict) -> str:
+    """Return where the model is weakest: its worst class and its worst site."""
+    sentences = []
+    worst = verdict.worst_class
+    images = f"test {verdict.unit}s"
+    if worst and worst.name == UNNAMED:
+        sentences.append(
+            f"Lowest by class: right for {percent(worst.value)}\u00a0% of the {worst.n} {images} "
+            f"of classes too rare to name ({interval(worst)})."
+        )
+    elif worst:
+        sentences.append(
+            f"Lowest class: it finds {percent(worst.value)}\u00a0% of the {worst.n} {images} of "
+            f"{worst.name} ({interval(worst)})."
+        )
+    site = verdict.worst_site
+    if site and site.low is None:
+        sentences.append(
+            f"Lowest site: macro AUROC {site.value:.3f} at {site.name} "
+            f"({count(site.n, f'test {verdict.unit}')})."
+        )
+    elif site:
+        sentences.append(
+            f"Lowest site: right for {percent(site.value)}\u00a0% of the "
+            f"{count(site.n, f'test {verdict.unit}')} of {site.name} ({interval(site)})."
+        )
+    return " ".join(sentences)
+
+
+def numbers_of_hundred(verdict: Verdict) -> str:
+    """Return the same numbers for clinicians, counted of 100 images."""
+    unit = verdict.unit
+    if verdict.overall is None:
+        auroc = verdict.auroc
+        if auroc is None:
+            return ""
+        low, high = of_hundred(auroc.low), of_hundred(auroc.high)
+        ends = ""
+        if auroc.has_width and auroc.is_interval:
+            ends = f" (95 % interval over sites {low} to {high})"
+        elif auroc.has_width:
+            ends = f" ({low} to {high} at {auroc.sites} sites)"
+        return (
+            "Shown one image with a finding and one without it, it ranks the right one higher in "
+            f"{of_hundred(auroc.mean)} of 100 such pairs{ends}. Guessing would give 50."
+        )
+    overall = verdict.overall
+    common = ""
+    if verdict.common:
+        common = (
+            f" Always answering “{verdict.common.name}” would be right for "
+            f"{of_hundred(verdict.common.value)}."
+        )
+    return (
+        f"Of 100 test {unit}s it classifies {of_hundred(overall.value)} correctly "
+        f"({_interval_of_hundred(overall)}, {overall.n} tested).{common}"
+    )
+
+
+def _interval_of_hundred(measured: Measured) -> str:
+    if measured.low is None or measured.high is None:
+        return ""
+    return f"95 % interval {of_hundred(measured.low)} to {of_hundred(measured.high)}"
+
+
+def weakest_of_hundred(verdict: Verdict) -> str:
+    """Return the worst class and the worst site for clinicians."""
+    unit = verdict.unit
+    sentences = []
+    worst = verdict.worst_class
+    if worst and worst.name == UNNAMED:
+        sentences.append(
+            f"Worst for rare classes together: of 100 such {unit}s it classifies "
+            f"{of_hundred(worst.value)} correctly ({_interval_of_hundred(worst)}, "
+            f"{worst.n} tested)."
+        )
+    elif worst:
+        sentences.append(
+            f"Worst class: of 100 {unit}s of {worst.name} it finds {of_hundred(worst.value)} "
+            f"({_interval_of_hundred(worst)}, {worst.n} tested)."
+        )
+    site = verdict.worst_site
+    best = verdict.sites[-1] if verdict.sites else None
+    if site and best and site.low is None:
+        sentences.append(
+            f"Sites differ: it ranks the right one higher in {of_hundred(site.value)} of 100 pairs "
+            f"at {site.name} and in {of_hundred(best.value)} at {best.name}."
+        )
+    elif site and best:
+        sentences.append(
+            f"Sites differ: it is right for {of_hundred(site.value)} of 100 {unit}s at {site.name} "
+            f"({_interval_of_hundred(site)}, {site.n} tested) and for {of_hundred(best.value)} at "
+            f"{best.name}."
+        )
+    elif len(verdict.sites) > 1:
+        sentences.append("Sites are alike.")
+    return " ".join(sentences)
+
+
+def not_tested(verdict: Verdict) -> str:
+    """Return what was not tested, and which way leaving it out moves the numbers; else empty."""
+    tested = verdict.tested
+    unit = verdict.unit
+    sentences = []
+    total = len(tested.classes) + len(tested.untested)
+    if tested.untested:
+        classes = f"{names_of(tested.untested)} ({len(tested.untested)} of {total} classes)"
+        sentences.append(f"Not tested: {classes}.")
+    if tested.unnamed:
+        right = ""
+        if verdict.unnamed:
+            right = f", of which {verdict.unnamed.right} are classified correctly"
+        sentences.append(
+            f"{count(tested.unnamed, unit)} of classes with fewer than five at a site{right}: they "
+            "count among all, but in no number of a class, so numbers by class look better than "
+            "practice."
+        )
+    elif tested.untested:
+        sentences.append(
+            f"{unit.capitalize()}s of these are in no number below, so all of them look better "
+            "than practice."
+        )
+    if tested.partly and not tested.unnamed:
+        classes = names_of(tested.partly)
+        if len(tested.partly) > _MOST_IN_LEAD:
+            classes = f"{len(tested.partly)} of {total} classes"
+        sentences.append(
+            f"Some sites have no test {unit}s of {classes}, or fewer than five, which are in no "
+            "number: practice may be worse there."
+        )
+    return " ".join(sentences)
+
+
+def took_no_part(verdict: Verdict) -> str:
+    """Return which sites did not train or were not evaluated; empty if all did and were."""
+    tested = verdict.tested
+    all_sites = count(len(tested.sites), "site")
+    sentences = []
+    if tested.not_trained:
+        sites = tested.not_trained
+        sentences.append(
+            f"{len(sites)} of {all_sites} never trained{_in_brackets(sites)}: the model has seen "
+            "none of their images."
+        )
+    if tested.not_evaluated:
+        sites = tested.not_evaluated
+        they = "it is" if len(sites) == 1 else "they are"
+        sentences.append(
+            f"{len(sites)} of {all_sites} did not evaluate the model{_in_brackets(sites)}; {they} "
+            "not in its numbers."
+        )
+    return " ".join(sentences)
+
+
+def _in_brackets(sites: Sequence[str]) -> str:
+    return f" ({', '.join(sites)})" if len(sites) <= MOST_NAMED else ""
+
+
+def comparisons(verdict: Verdict) -> list[str]:
+    """Return a sentence on each other run that the model was compared with."""
+    return [_comparison(one) for one in verdict.compared[:_MOST_COMPARED]]
+
+
+def _comparison(against: Against) -> str:
+    difference = against.difference
+    change = f"{difference.mean:+.3f}"
+    if difference.low is not None and difference.high is not None:
+        change += f" (95 % interval {difference.low:+.3f} to {difference.high:+.3f})"
+    result = "Not shown to be better than"
+    if against.is_better:
+        result = "Better than"
+    elif against.is_worse:
+        result = "Worse than"
+    return (
+        f"{result} {against.other}: {change} in test {against.metric}, paired over "
+        f"{count(difference.n, 'site')}."
+    )
+
+
+def referral(verdict: Verdict) -> list[str]:
+    """Return when a human has to read, for clinicians; empty for several findings."""
+    overall = verdict.overall
+    if overall is None:
+        return []
+    unit = verdict.unit
+    if verdict.confidence is None:
+        return [
+            f"The counts of this run do not hold all test {unit}s, so nothing is said of when to "
+            "trust its confidence: a human must read all."
+        ]
+    sentences = [_surest(verdict, wanted, share) for wanted, share in verdict.referred]
+    if sentences and all(share is None for _, share in verdict.referred):
+        del sentences[1:]
+    if not sentences:
+        sentences.append(_all_right(verdict, overall))
+    if not verdict.tested.all_classes:
+        sentences.append(
+            f"This holds for {unit}s like the tested ones alone. Nobody knows before reading "
+            "which class an image shows, so a human must still read all."
+        )
+    sentences.append(trust(verdict))
+    return sentences
+
+
+def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
+    unit = verdict.unit
+    if share is None:
+        return (
+            f"Even its surest answers are right for fewer than {of_hundred(wanted)} of 100 "
+            f"{unit}s: a human must read all."
+        )
+    return (
+        f"If a human reads the {of_hundred(share)} of 100 {unit}s of which it is least sure, it is "
+        f"right for at least {of_hundred(wanted)} of 100 of the others."
+    )
+
+
+def _all_right(verdict: Verdict, overall: Measured) -> str:
+    if verdict.needs_no_human:
+        return f"Its answers are right for 95 of 100 {verdict.unit}s or more without a human."
+    shown = "Not shown to be" if overall.low is None or overall.low < WANTED[-1] else "It is"
+    return (
+        f"It was right for {of_hundred(overall.value)} of 100 of the tested {verdict.unit}s "
+        f"({_interval_of_hundred(overall)}). {shown} right for 95 of 100 or more of these."
+    )
+
+
+def trust(verdict: Verdict) -> str:
+    """Return whether its confidence can be trusted; empty without counts of it."""
+    if verdict.confidence is None or verdict.overall is None:
+        return ""
+    sure = verdict.confidence.mean
+    low, high = verdict.overall.low, verdict.overall.high
+    answer = "on average yes"
+    if high is not None and sure > high:
+        answer = "no, it is surer than it is right"
+    elif low is not None and sure < low:
+        answer = "no, it is right more often than it is sure"
+    return (
+        f"Can its confidence be trusted? On these {verdict.unit}s {answer}. It says that it is "
+        f"{of_hundred(sure)}\u00a0% sure, and is right for "
+        f"{of_hundred(verdict.overall.value)} of 100 {verdict.unit}s."
+    )
+
+
+@dataclass(frozen=True)
+class ReferredFindings:
+    """The findings of a model that may name several, by what a human has to read."""
+
+    alone: tuple[Finding, ...]
+    """Answers are right often enough without a human, and the finding is found as often."""
+    enough: tuple[Finding, ...]
+    """Answers were right as often on the tested images, but this is not shown for all others."""
+    some: tuple[tuple[Finding, float], ...]
+    """Findings, each with the share of images to read."""
+    missed: tuple[Finding, ...]
+    """Too many images with the finding are missed, whatever the share of right answers."""
+    all: tuple[Finding, ...]
+    """No share is enough."""
+
+
+def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
+    """Divide the findings named ``shown`` by what a human has to read."""
+    alone = []
+    enough = []
+    some = []
+    missed = []
+    for_all = []
+    for finding in verdict.findings:
+        if finding.name not in shown:
+            continue
+        share = finding.refer[-1]
+        if finding.found.value < WANTED[0]:
+            missed.append(finding)
+        elif share is None:
+            for_all.append(finding)
+        elif share > 0:
+            some.append((finding, share))
+        elif verdict.tested.complete and (finding.right.low or 0) >= WANTED[-1]:
+            alone.append(finding)
+        else:
+            enough.append(finding)
+    return ReferredFindings(tuple(alone), tuple(enough), tuple(some), tuple(missed), tuple(for_all))
+
+
+def uncertain_classes(verdict: Verdict) -> str:
+    """Return which classes have few test images; empty if none has."""
+    few = [f"{one.name} ({one.n})" for one in verdict.classes if one.n < _CERTAIN]
+    if not few:
+        return ""
+    return f"Numbers for {names_of(few)} rest on few test {verdict.unit}s and may be far off."
+
+
+def text(verdict: Verdict) -> str:
+    """Return the verdict for a notebook or a model card, in a paragraph."""
+    sentences = [
+        lead(verdict),
+        numbers(verdict),
+        weakest(verdict),
+        not_tested(verdict),
+        took_no_part(verdict),
+        *comparisons(verdict),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _few_names(names: Sequence[str]) -> str:
+    return names_of(names, _LONGEST_IN_LEAD)
+
+
+def names_of(names: Sequence[str], longest: int = _LONGEST_LIST) -> str:
+    """Return names as a list that says how many it leaves out, if it would be too long."""
+    shown = list(names)
+    while len(shown) > 1 and len(", ".join(shown)) > longest:
+        shown.pop()
+    text = listed(shown)
+    if len(names) > len(shown):
+        text += f" and {len(names) - len(shown)} more"
+    return text
