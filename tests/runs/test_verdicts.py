@@ -1,0 +1,158 @@
+"""The verdict on random federations: no statement of a page contradicts another."""
+
+import html
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedward.evaluation import classification_metrics
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.small_counts import common_classes, withhold_small_counts
+from fedward.report.sheet import render_sheet
+from fedward.runs import verdict_words
+from fedward.runs.run import Run
+from fedward.runs.verdict import Verdict
+
+CLASSES = ("A", "B", "C", "D")
+
+
+class Federation(NamedTuple):
+    """A federation's test images and how well its model does on them."""
+
+    images: list[list[int]]
+    """For each site its images of each class."""
+    skill: float
+    """How much larger the logit of the true class is."""
+    synthetic: bool
+    lazy: int
+    """Number of sites that never train."""
+    absent: int
+    """Number of sites that do not evaluate."""
+    seed: int
+
+
+COUNTS = st.lists(st.sampled_from([0, 0, 2, 4, 5, 9, 40]), min_size=4, max_size=4)
+FEDERATIONS = st.builds(
+    Federation,
+    images=st.lists(COUNTS, min_size=1, max_size=7),
+    skill=st.sampled_from([-1.0, 0.0, 2.0, 4.0, 9.0]),
+    synthetic=st.booleans(),
+    lazy=st.integers(0, 2),
+    absent=st.integers(0, 2),
+    seed=st.integers(0, 99),
+)
+
+
+def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
+    """Write a run folder; return it, and how many of how many evaluated images are right."""
+    draw = np.random.default_rng(federation.seed)
+    sites = [f"s{number}" for number in range(len(federation.images))]
+    metrics: list[dict[str, Any]] = []
+    counts = []
+    right = 0
+    evaluated = 0
+    for place, (site, images) in enumerate(zip(sites, federation.images, strict=True)):
+        labels = np.repeat(np.arange(len(CLASSES)), images)
+        if not federation.synthetic:
+            labels = labels[common_classes(labels, len(CLASSES))[labels]]
+        if place < federation.absent:
+            continue
+        logits = draw.normal(0, 1, (len(labels), len(CLASSES)))
+        logits[np.arange(len(labels)), labels] += federation.skill
+        odds = np.exp(logits)
+        probabilities = odds / odds.sum(axis=1, keepdims=True)
+        right += int((probabilities.argmax(axis=1) == labels).sum())
+        evaluated += len(labels)
+        rows = classification_metrics(probabilities, labels, CLASSES)
+        told = withhold_small_counts([{**row, "split": "test"} for row in rows])
+        metrics += [{"round": 1, "site": site, **row} for row in told]
+        found = AnswerCounts.of_one_answer(probabilities, labels)
+        if found:
+            counts.append({"round": 1, "site": site, **found.to_wire()})
+    trained = sites[federation.lazy :]
+    exchange = {"round": 1, "seconds": 1.0, "asked": sites, "replied": trained, "failed": {}}
+    exchange |= {"bytes_down": 0, "bytes_up": 0, "peer_models": 0}
+    head = {"format": 3, "id": "0" * 32, "method": "fedavg", "engine": "local", "seed": 1}
+    head |= {"sites": sites, "started": "2026-11-21", "status": "finished", "versions": {}}
+    data = {"name": "letters", "classes": CLASSES, "image_size": 32, "channels": 3}
+    head["experiment"] = {"method": "fedavg", "data": data, "key_metric": "accuracy"}
+    head["synthetic"] = dict.fromkeys(sites, federation.synthetic)
+    (folder / "run.json").write_text(json.dumps(head))
+    logs = {"metrics": metrics, "binned": counts, "rounds": [exchange]}
+    for name, rows in logs.items():
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Run.load(folder), right, evaluated
+
+
+@given(FEDERATIONS)
+@example(Federation([[40, 40, 40, 40]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+@example(Federation([[40, 40, 40, 0]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+@settings(max_examples=15, deadline=None)
+def test_no_two_statements_contradict(federation: Federation) -> None:
+    with TemporaryDirectory() as folder:
+        run, right, evaluated = write(Path(folder), federation)
+        verdict = Verdict.of(run)
+        page = re.sub("<style>.*?</style>|<.*?>", " ", render_sheet(run), flags=re.DOTALL)
+        sheet = html.unescape(" ".join(page.split()))
+    if verdict is None:
+        assert "It was not measured on test images" in sheet
+        return
+    overall = verdict.overall
+    assert overall is not None
+    # All statements are of the same images.
+    assert (overall.right, overall.n, verdict.tested.images) == (right, evaluated, evaluated)
+    for parts in (verdict.parts, verdict.sites):
+        assert sum(part.n for part in parts) == evaluated
+        assert sum(part.right for part in parts) == right
+        assert parts[0].value <= overall.value + 1e-12
+        assert parts[-1].value >= overall.value - 1e-12
+    assert verdict.confidence is not None or any(
+        sum(images) and max(images) < 5 for images in federation.images
+    )
+    if verdict.confidence:
+        assert (verdict.confidence.total, verdict.confidence.right.sum()) == (evaluated, right)
+    _check_levels(verdict)
+    _check_sheet(verdict, sheet)
+
+
+def _check_levels(verdict: Verdict) -> None:
+    """A good verdict leaves nothing out; a straddling interval shows nothing."""
+    lead = verdict_words.lead(verdict)
+    overall, common = verdict.overall, verdict.common
+    assert overall
+    assert common
+    assert overall.low is not None
+    assert overall.high is not None
+    is_shown = not overall.low <= common.value <= overall.high
+    assert ("ot shown to be" in lead) == (not is_shown)
+    assert lead.startswith("Better than") == (overall.low > common.value)
+    tested = verdict.tested
+    if verdict.level == "good":
+        assert tested.complete
+        assert lead.startswith("Better than")
+        assert ", but" not in lead
+        assert min(part.value for part in verdict.parts) >= 0.5
+    assert tested.complete == (
+        not (tested.untested or tested.partly or tested.unnamed)
+        and len(tested.trained) == len(tested.evaluated) == len(tested.sites)
+    )
+
+
+def _check_sheet(verdict: Verdict, sheet: str) -> None:
+    assert verdict_words.lead(verdict) in sheet
+    assert verdict_words.numbers_of_hundred(verdict) in sheet
+    assert ("without a human" in sheet) == verdict.needs_no_human
+    if not verdict.tested.complete:
+        assert not verdict.needs_no_human
+    for name in verdict.tested.untested:
+        assert name in sheet.partition("Not tested: ")[2].partition(".")[0]
+    assert f"tested on {verdict.tested.images} other images" in sheet
+    trained = len(verdict.tested.trained)
+    of_all = f" of {len(verdict.tested.sites)}" if trained < len(verdict.tested.sites) else ""
+    assert trained == 0 or f"It was trained at {trained}{of_all} site" in sheet
