@@ -99,7 +99,8 @@ def printed_run(columns: int, encoding: str, monkeypatch: pytest.MonkeyPatch) ->
     with printing_safely(), live_line(Working()):
         console = Console()
         console.header(Start(Experiment(method="fedavg"), ["site-1"], rounds=2))
-        console.round(row, {"site-1": 0.5}, kept=0.93)
+        console.round(row, kept=0.93)
+        console.evaluated(1, {"site-1": 0.5})
     lines = terminal.text().replace("\r", "\n").splitlines()
     return [line.rsplit("\x1b[2K")[-1] for line in lines if "round 1/2" not in line]
 

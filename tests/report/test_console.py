@@ -13,7 +13,9 @@ from fedward.console.console import WIDTH, Console
 from fedward.console.listener import Start
 from fedward.evaluation.selection import kept_round
 from fedward.report import Run
+from fedward.runs import verdict_words
 from fedward.runs.outcome import outcome
+from fedward.runs.verdict import Verdict
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -37,6 +39,11 @@ def printed(*steps):
     return stream.getvalue().splitlines()
 
 
+def evaluated(console):
+    """Let the newest row be printed, by an evaluation without a value."""
+    console.evaluated(ROW.round, {})
+
+
 NO_TEST = "test: not measured, as no site reports test images (of five or more in a class)"
 
 
@@ -46,7 +53,8 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
     summary = Summary(rounds=20, best_round=17, best_value=0.71234)
     lines = printed(
         lambda console: console.header(Start(experiment, ["a", "b", "c"], rounds=20)),
-        lambda console: console.round(replace(ROW, failed={}), {"a": 0.5, "b": 0.7}, 0.42),
+        lambda console: console.round(replace(ROW, failed={}), 0.42),
+        lambda console: console.evaluated(4, {"a": 0.5, "b": 0.7}),
         lambda console: console.closing(tmp_path, summary),
     )
     assert (
@@ -86,7 +94,7 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
 def test_a_reason_that_stays_the_same_is_printed_once():
     late, other, well = ROW, replace(ROW, failed={"c": "no disk"}), replace(ROW, failed={})
     rows = [late, late, other, late, well, late]
-    lines = printed(*[lambda console, row=row: console.round(row, {}) for row in rows])
+    lines = printed(*[lambda console, row=row: console.round(row) for row in rows], evaluated)
     reasons = [line.strip() for line in lines if line.startswith(" " * 7 + "c:")]
     late_reason = "c: no answer within 3600 s"
     assert reasons == [late_reason, "c: no disk", late_reason, late_reason]
@@ -100,6 +108,9 @@ def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
     lines = printed(lambda console: console.closing(folder, summary))
     images = f"mean of {test.sites} sites, {test.images} images"
     assert f"test: {test.metric} {test.value:.3f} after round 3 ({images})" in lines
+    start = next(place for place, line in enumerate(lines) if line.startswith("verdict: "))
+    said = " ".join(line.strip() for line in lines[start:-1])
+    assert said.startswith(f"verdict: {verdict_words.lead(Verdict.of(Run.load(folder)))}")
     assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
 
 
@@ -131,7 +142,7 @@ def test_a_reader_who_has_left_ends_no_run():
 
     console = Console(Left())
     console.header(Start(Experiment(method="fedavg"), ["a"]))
-    console.round(ROW, {})
+    console.round(ROW)
     assert len(calls) == 1
 
 
@@ -143,7 +154,7 @@ def test_a_resumed_run_says_so():
 
 
 def test_failures_name_site_and_reason():
-    lines = printed(lambda console: console.round(ROW, {}))
+    lines = printed(lambda console: console.round(ROW), evaluated)
     assert lines[1].strip() == "c: no answer within 3600 s"
 
 
@@ -152,7 +163,7 @@ def test_a_thousand_failures_take_ten_lines_and_one():
     summary = Summary(rounds=1, not_evaluated=failed)
     waiting = dict.fromkeys(failed, "0" * 64)
     for step in (
-        lambda console: console.round(replace(ROW, failed=failed), {}),
+        lambda console: (console.round(replace(ROW, failed=failed)), evaluated(console)),
         lambda console: console.closing(Path("x"), summary),
         lambda console: console.waiting(waiting),
     ):
@@ -164,8 +175,8 @@ def test_a_thousand_failures_take_ten_lines_and_one():
 
 def test_the_legend_says_how_often_val_is_measured():
     for every, words in (
-        (1, "a round starts from, mean"),
-        (3, "starts from, every 3 rounds, mean"),
+        (1, "after the round, mean"),
+        (3, "after the round, every 3 rounds, mean"),
     ):
         experiment = Experiment(method="fedavg", evaluate_every=every)
         lines = printed(
@@ -177,7 +188,8 @@ def test_the_legend_says_how_often_val_is_measured():
 def test_a_site_with_nothing_to_do_takes_one_line():
     reason = "took no training step: 0 labelled, 240 unlabelled images"
     lines = printed(
-        lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {})
+        lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason})),
+        evaluated,
     )
     assert [line.strip() for line in lines[1:]] == [f"site-2: {reason}", f"site-4: {reason}"]
 
@@ -186,7 +198,8 @@ def test_many_sites_with_nothing_to_do_share_lines():
     reason = "took no training step: 0 labelled, 240 unlabelled images"
     failed = {f"site-{number}": reason for number in (1, 10, 2, 3)}
     lines = printed(
-        lambda console: console.round(replace(ROW, failed=failed | {"site-4": "gone"}), {})
+        lambda console: console.round(replace(ROW, failed=failed | {"site-4": "gone"})),
+        evaluated,
     )
     assert [line.strip() for line in lines[1:]] == [
         "nothing to train on yet at 4 sites: site-1, site-2, site-3, site-10",
@@ -194,15 +207,33 @@ def test_many_sites_with_nothing_to_do_share_lines():
     ]
 
 
+def test_a_value_stands_in_the_row_of_its_round():
+    lines = printed(
+        lambda console: console.evaluated(0, {"a": 0.1}),
+        lambda console: console.round(replace(ROW, round=1, failed={})),
+        lambda console: console.evaluated(1, {"a": 0.25}),
+        lambda console: console.round(replace(ROW, round=2, failed={})),
+        lambda console: console.round(replace(ROW, round=3, failed={})),
+        lambda console: console.closing(Path("runs/x"), Summary(rounds=3)),
+    )
+    rows = [line.split() for line in lines if line.split()[0].isdigit()]
+    assert [(row[0], row[3]) for row in rows] == [
+        ("0", "0.100"),
+        ("1", "0.250"),
+        ("2", "-"),
+        ("3", "-"),
+    ]
+
+
 def test_later_exchanges_of_a_round_are_told_apart():
     rows = [replace(ROW, part=part, failed={}) for part in range(3)]
-    lines = printed(*[lambda console, row=row: console.round(row, {}) for row in rows])
+    lines = printed(*[lambda console, row=row: console.round(row) for row in rows], evaluated)
     assert [line.split()[0] for line in lines] == ["4", "4.2", "4.3"]
     assert len({len(line) for line in lines}) == 1
 
 
 def test_missing_evaluation_and_pseudo_labels_show_dashes():
-    (line,) = printed(lambda console: console.round(replace(ROW, failed={}), {}))
+    (line,) = printed(lambda console: console.round(replace(ROW, failed={})), evaluated)
     assert line.split()[3:5] == ["-", "-"]
 
 
@@ -259,7 +290,10 @@ def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, va
     )
     row = replace(row, asked=("s",) * 100, replied=("s",) * 100)
     lines = printed(
-        lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept)
+        lambda console: console.round(row, kept),
+        lambda console: console.evaluated(
+            round_, {str(place): value for place, value in enumerate(values)}
+        ),
     )
     assert all(len(line) <= WIDTH for line in lines)
     assert len(lines) <= 1 + 3 * len(failed)

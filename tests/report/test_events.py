@@ -38,9 +38,9 @@ def events(capsys):
 def test_each_event_is_a_line_with_its_keys(events, tmp_path):
     folder = write_run(tmp_path / "run", rounds=5)
     experiment = Experiment(method="fedperl", seed=7)
-    started, round_, waiting, end = events(
+    started, evaluated, round_, waiting, end = events(
         lambda told: told.header(Start(experiment, ["a", "b"], rounds=20, resumed_after=3)),
-        lambda told: told.round(ROW, {"a": 0.5}, 0.25),
+        lambda told: (told.evaluated(3, {"a": 0.5}), told.round(ROW, 0.25)),
         lambda told: told.waiting({"b": "0" * 64}),
         lambda told: told.closing(folder, Summary(rounds=5, best_round=3, best_value=0.5)),
     )
@@ -59,6 +59,7 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
         "init": None,
     }
     assert started == {"event": "started", **about, **start}
+    assert evaluated == {"event": "evaluated", "round": 3, "validation": {"a": 0.5}}
     assert round_ == {
         "event": "round",
         "round": 4,
@@ -108,7 +109,7 @@ def test_the_closing_line_is_all_and_a_failure_is_the_commands(tmp_path, capsys)
     folder = write_run(tmp_path / "run", rounds=5)
     told = ClosingLine()
     told.header(Start(Experiment(method="fedavg"), ["a"]))
-    told.round(ROW, {})
+    told.round(ROW)
     told.closing(folder, Summary(reason="no replies"))
     assert capsys.readouterr().out == ""
     told.closing(folder, Summary(rounds=5, best_round=3))

@@ -7,9 +7,12 @@ from typing import TextIO
 
 from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
+from fedward.runs import verdict_words
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.outcome import Outcome, ending, outcome
+from fedward.runs.run import Run
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
+from fedward.runs.verdict import Verdict
 from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
@@ -19,8 +22,8 @@ FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "mode
 """Files of a run folder that the closing block names where they exist."""
 _LEGEND = (
     "replied: sites that trained, of those asked. val: {metric} on validation {unit}s of the model "
-    "that a round starts from{often}, mean of sites [lowest, highest]. kept: share of "
-    "pseudo-labels that are used."
+    "after the round{often}, mean of sites [lowest, highest]. kept: share of pseudo-labels that "
+    "are used."
 )
 _LEGEND_OF_BYTES = " MB: of all sites."
 _ROW = "{round:>6} {seconds:>8} {replied:>8}  {val:<20} {kept:>5} {down:>9} {up:>9}"
@@ -48,6 +51,8 @@ class Console(Listener):
         self._metric = "accuracy"
         self._reasons_before: Mapping[str, str] = {}
         """Site -> why it did not train in the exchange before."""
+        self._pending: tuple[RoundRow, float | None] | None = None
+        """The newest row and its share of pseudo-labels kept, until its model is evaluated."""
 
     def header(self, start: Start) -> None:
         """Print what runs, on how many sites, and what the columns are."""
@@ -96,13 +101,42 @@ class Console(Listener):
         """Pass it on to the progress."""
         self._progress.answered(site)
 
-    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
-        """Print a row; those of round 3 begin with 3, 3.2, 3.3 if it has three exchanges."""
+    def evaluated(self, round_: int, values: Mapping[str, float]) -> None:
+        """Print the row of the model's round with its value."""
+        if self._pending and self._pending[0].round == round_:
+            self._print_pending(values)
+            return
+        self._print_pending()
+        line = self._row.format(
+            round=str(round_),
+            seconds="-",
+            replied="-",
+            val=_spread(values),
+            kept="-",
+            down="-",
+            up="-",
+        )
+        self._line(line)
+
+    def round(self, row: RoundRow, kept: float | None = None) -> None:
+        """Print the row before, and keep this one until its model is evaluated."""
+        self._print_pending()
+        self._pending = (row, kept)
+
+    def _print_pending(self, values: Mapping[str, float] | None = None) -> None:
+        """Print the newest row; those of round 3 begin with 3, 3.2, 3.3 if it has three exchanges.
+
+        ``values``: of the model after the round; None where it is not evaluated.
+        """
+        if self._pending is None:
+            return
+        row, kept = self._pending
+        self._pending = None
         line = self._row.format(
             round=f"{row.round}.{row.part + 1}" if row.part else str(row.round),
             seconds=f"{row.seconds:.1f}",
             replied=f"{len(row.replied)}/{len(row.asked)}",
-            val=_spread(values),
+            val=_spread(values or {}),
             kept="-" if kept is None else f"{kept:.2f}",
             down=f"{row.bytes_down / 1e6:.1f}",
             up=f"{row.bytes_up / 1e6:.1f}",
@@ -119,6 +153,7 @@ class Console(Listener):
 
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Print which sites wait for approval, and of which job."""
+        self._print_pending()
         for site, digest in sorted(sites.items())[:MOST_SITES]:
             self._wrapped(f"waiting for approval: {site}, job {digest}", indent=_INDENT)
         self._wrapped(more_sites(len(sites)), indent=_INDENT)
@@ -128,6 +163,7 @@ class Console(Listener):
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Print how the run ended, which round is best and why, its test value, and its files."""
         self._progress.end()
+        self._print_pending()
         if summary.reason is not None:
             how = "" if summary.reason == INTERRUPTED else "failed: "
             self._wrapped(f"{how}{summary.reason}", most=6)
@@ -148,7 +184,7 @@ class Console(Listener):
             self._wrapped(_test_line(test))
         elif summary.reason is None and not untrained and not summary.not_evaluated:
             self._not_measured(folder)
-        self._files(folder)
+        self._files(folder, _verdict(folder) if test else "")
 
     def _not_measured(self, folder: Path) -> None:
         """Print why a run has no test value, unless it is a survey."""
@@ -157,12 +193,14 @@ class Console(Listener):
                 "test: not measured, as no site reports test images (of five or more in a class)"
             )
 
-    def _files(self, folder: Path) -> None:
+    def _files(self, folder: Path, verdict: str) -> None:
         # The folder stays whole even if it is long: a path that was cut or wrapped cannot be used.
         self._line(f"folder: {folder}")
         present = [name for name in FILES if (folder / name).exists()]
         if present:
             self._wrapped(f"files: {', '.join(present)}")
+        # The last two lines are what most readers look at.
+        self._wrapped(verdict)
         report = folder / "report.html"
         if report.exists():
             self._line(f"report: {report.resolve().as_uri()}")
@@ -192,6 +230,14 @@ class Console(Listener):
         # Control characters are escaped first, because the escapes are wider.
         for line in wrapper.wrap(printable(text)):
             self._line(line)
+
+
+def _verdict(folder: Path) -> str:
+    """Return the verdict's first sentence, with the number that it follows from."""
+    verdict = Verdict.of(Run.load(folder))
+    if verdict is None:
+        return ""
+    return f"verdict: {verdict_words.lead(verdict)} {verdict_words.short(verdict)}".strip()
 
 
 def _test_line(test: Outcome) -> str:

@@ -21,6 +21,8 @@ class Events(Listener):
 
     def __init__(self) -> None:
         self._line = Printer().line
+        self._validation: Mapping[str, float] = {}
+        """Values since the last round."""
 
     def _event(self, event: str, details: Mapping[str, Any]) -> None:
         self._line(json.dumps({"event": event, **details}))
@@ -42,7 +44,12 @@ class Events(Listener):
         }
         self._event("started", details)
 
-    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
+    def evaluated(self, round_: int, values: Mapping[str, float]) -> None:
+        """Print ``evaluated``."""
+        self._validation = values
+        self._event("evaluated", {"round": round_, "validation": dict(values)})
+
+    def round(self, row: RoundRow, kept: float | None = None) -> None:
         """Print ``round``."""
         details = {
             "round": row.round,
@@ -51,11 +58,12 @@ class Events(Listener):
             "asked": row.asked,
             "replied": row.replied,
             "failed": dict(row.failed),
-            "validation": dict(values),
+            "validation": dict(self._validation),
             "pseudo_labels_kept": kept,
             "bytes_down": row.bytes_down,
             "bytes_up": row.bytes_up,
         }
+        self._validation = {}
         self._event("round", details)
 
     def waiting(self, sites: Mapping[str, str]) -> None:

@@ -35,13 +35,19 @@ class Listener:
     def answered(self, site: str) -> None:
         """A site's answer has arrived, usable or not."""
 
-    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
+    def evaluated(self, round_: int, values: Mapping[str, float]) -> None:
+        """Sites have evaluated a model, most often in the exchange that begins the next round.
+
+        Args:
+            round_: how many rounds had trained the model.
+            values: site -> key metric on its validation images, of the sites that have one.
+        """
+
+    def round(self, row: RoundRow, kept: float | None = None) -> None:
         """An exchange has ended.
 
         Args:
             row: a row of rounds.jsonl.
-            values: site -> key metric on its validation images; empty when the round was not
-                evaluated.
             kept: share of pseudo-labels kept, mean over the sites that trained; None without
                 pseudo-labels.
         """

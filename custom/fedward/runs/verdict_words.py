@@ -136,6 +136,19 @@ def interval(measured: Measured) -> str:
     return f"95 % interval {percent(measured.low)} to {percent(measured.high)}\u00a0%"
 
 
+def short(verdict: Verdict) -> str:
+    """Return the lowest class and site, for a line."""
+    parts = []
+    if verdict.overall:
+        parts.append(f"right for {percent(verdict.overall.value)} % of {verdict.overall.n}")
+    for one in (verdict.worst_class, verdict.worst_site):
+        if one and one.low is not None:
+            parts.append(f"{one.name} {percent(one.value)} % of {one.n}")
+    if len(parts) < 2:
+        return ""
+    return f"({parts[0]}; lowest: {', '.join(parts[1:])})" if verdict.overall else ""
+
+
 def weakest(verdict: Verdict) -> str:
     """Return where the model is weakest: its worst class and its worst site."""
     sentences = []

@@ -292,11 +292,6 @@ class _Loop:
         """Site -> why it did not train in the last exchange with tasks."""
         self._labelled_images: dict[str, int] = {}
         """Site -> number of its labelled images in its last answer."""
-        self._values_between_rounds: Mapping[str, float | None] = {}
-        """Site -> key metric of the average that was evaluated after the last round.
-
-        The console shows it with the next round's row.
-        """
 
     def first_state(self, first: State | None, init: Source | None) -> Any:
         """Return the state that the run starts or continues from, and show the run on the console.
@@ -461,18 +456,15 @@ class _Loop:
         key_metric = self._experiment.key_metric
         values = key_values(result.answers, key_metric)
         keep_best(self._run, exchange, values, key_metric)
+        if values:
+            defined = {site: float(value) for site, value in values.items() if value is not None}
+            self._console.evaluated(exchange.model_round, defined)
         if exchange.over:
             record_round(self._run, exchange, result, seconds)
-            self._values_between_rounds = values
         elif exchange.tasks:  # The evaluation after the last round has no tasks, and no row.
             self._reasons_not_trained = result.failed
             row = record_round(self._run, exchange, result, seconds)
-            values_shown = {}
-            for site, value in (values or self._values_between_rounds).items():
-                if value is not None:
-                    values_shown[site] = float(value)
-            self._console.round(row, values_shown, _share_kept(result))
-            self._values_between_rounds = {}
+            self._console.round(row, _share_kept(result))
         return result
 
     def _why_nothing(self) -> str:

@@ -124,7 +124,7 @@ def _ask(
     if not enough:
         _drop(replies, experiment.minimum_replies)
     row = _record(run, replies, seconds)
-    listener.round(row, {}, None)  # a survey has neither a key metric nor pseudo-labels
+    listener.round(row)
     refused = {site: replies.failed[site] for site in replies.refused}
     consent.require(_ROUND, replies.answers, refused)
     if not enough:

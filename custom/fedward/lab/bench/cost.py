@@ -42,7 +42,7 @@ class _Enough(Exception):  # noqa: N818 - not an error
 class _Stopwatch(Listener):
     """Ends a run after a few rounds."""
 
-    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
+    def round(self, row: RoundRow, kept: float | None = None) -> None:
         """Raise once the last timed round is over."""
         if row.round >= TIMED_ROUNDS:
             raise _Enough
