@@ -137,7 +137,7 @@ def test_flags_name_what_spoils_a_training() -> None:
     ]
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
-        "3 sites tell of about 280 training images, 130 of them with a label (46 %), 130 for "
+        "3 sites report about 280 training images, 130 of them with a label (46 %), 130 for "
         "validation and 130 for testing.",
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]

@@ -11,9 +11,11 @@ from fedward.errors import listed
 from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
+from fedward.runs import verdict_words
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.titles import METRIC_TITLES
+from fedward.runs.verdict import Verdict
 from fedward.storage.audit import LOG
 from fedward.terminal import one_line
 
@@ -68,6 +70,8 @@ Counts of images as the sites reported them. Validation and test images of class
 {data}
 
 ## Performance
+
+{verdict}
 
 Of this model, on each site's test images.
 
@@ -145,6 +149,7 @@ class ModelCard:
             others=self.model.label_kind.card_limit,
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
+            verdict=_cell(self._verdict()),
             performance=self._performance(),
             run=_cell(info.id),
             ended=_cell(f"{info.ended}"),
@@ -159,6 +164,10 @@ class ModelCard:
                 ", ".join(f"{name} {version}" for name, version in info.versions.items())
             ),
         )
+
+    def _verdict(self) -> str:
+        verdict = Verdict.of(self.run, self.round)
+        return verdict_words.text(verdict) if verdict else "Not measured on test images."
 
     def _temperature(self) -> str:
         if self.model.temperature == 1:

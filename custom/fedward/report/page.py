@@ -98,7 +98,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         pseudo_labels=PseudoLabels.of(run),
         cost=Cost.of(run),
         failures=failures(run),
-        settings=_settings(_experiment(run)),
+        settings=_all_settings(run),
     )
     return template("report.html").render(vars(report))
 
@@ -110,6 +110,16 @@ def _experiment(run: Run) -> Mapping[str, Any]:
     if synthetic and not any(synthetic.values()):
         experiment.pop("synthetic", None)
     return experiment
+
+
+def _all_settings(run: Run) -> list[tuple[str, str]]:
+    """Return name and value of each setting; the method's defaults are called so."""
+    experiment = dict(_experiment(run))
+    chosen = _settings(experiment)
+    names = {name for name, _ in chosen}
+    complete = _settings({"options": run.info.settings})
+    defaults = [(name, f"{value} (default)") for name, value in complete if name not in names]
+    return [*chosen, *defaults]
 
 
 def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     val = sum(sum(row.val) for row in rows)
     test = sum(sum(row.test) for row in rows)
     sentences = [
-        f"{count(len(rows), 'site')} {'tells' if len(rows) == 1 else 'tell'} of about {images:,} "
+        f"{count(len(rows), 'site')} {'reports' if len(rows) == 1 else 'report'} about {images:,} "
         f"training images, {labelled:,} of them with a label ({_percent(labelled, images)}), "
         f"{val:,} for validation and {test:,} for testing."
     ]
@@ -80,13 +80,13 @@ def _scarce(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     nowhere = [name for name in classes if name not in present]
     if nowhere:
         sentences.append(
-            f"No site tells of images of {_list(nowhere)}: leave such classes out of the job, or "
+            f"No site reports images of {_list(nowhere)}: leave such classes out of the job, or "
             "have some labelled."
         )
     unlabelled = [name for name in present if not labelled[name]]
     if unlabelled:
         sentences.append(
-            f"No site tells of labelled training images of {_list(unlabelled)}: no labels, or "
+            f"No site reports labelled training images of {_list(unlabelled)}: no labels, or "
             "fewer than five patients at each."
         )
     scarce = [f"{name} ({number})" for name, number in labelled.items() if 0 < number < _SCARCE]

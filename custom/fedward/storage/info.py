@@ -66,6 +66,8 @@ class RunInfo(_Closed):
     """Package -> the version that the server uses."""
     experiment: dict[str, Any]
     """All settings of the run; see :class:`fedward.config.Experiment`."""
+    settings: dict[str, Any] = {}
+    """All settings of the method, defaults included; empty in runs of earlier versions."""
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
     """The weights it started from, unless these were fresh; see :mod:`fedward.starting_model`."""

@@ -12,6 +12,7 @@ from uuid import uuid4
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError, option
+from fedward.methods import settings_of
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
 from fedward.model_state import State
 from fedward.protocol.versions import versions
@@ -93,6 +94,7 @@ class RunFolder:
         refuse_results(path)
         path.mkdir(parents=True, exist_ok=True)
         optional: dict[str, Any] = {
+            "settings": settings_of(experiment.method, experiment.options).model_dump(mode="json"),
             "init": init,
             "base": base,
             "leaks": leaks,
