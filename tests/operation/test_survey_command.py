@@ -142,7 +142,7 @@ def test_flags_name_what_spoils_a_training() -> None:
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
-        "No site tells of images of DF",
+        "No site reports images of DF",
         "No labels, or of each class fewer than five patients",
         "b has no NV",
         "c has no MEL or NV",
@@ -171,7 +171,7 @@ def test_labels_without_training_images_are_scarce() -> None:
     missing = flags([row("a", [50, 50, 0])], CLASSES)
     assert scarce == "Labels are scarce, fewer than 20 at all sites together: MEL (15)."
     assert missing == [
-        "No site tells of images of DF: leave such classes out of the job, or have some labelled."
+        "No site reports images of DF: leave such classes out of the job, or have some labelled."
     ]
 
 

@@ -45,6 +45,7 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
         lambda told: told.closing(folder, Summary(rounds=5, best_round=3, best_value=0.5)),
     )
     about = {
+        "job": "",
         "method": "fedperl",
         "data": "dermoscopy",
         "image_size": 32,

@@ -59,8 +59,10 @@ class Console(Listener):
         experiment = start.experiment
         self._metric = experiment.key_metric
         self._progress.begin(start.rounds)
+        method = experiment.method
+        title = method if start.job in ("", method) else f"{start.job} ({method})"
         parts = [
-            f"fedward {experiment.method}",
+            f"fedward {title}",
             f"{experiment.data.name} {experiment.data.image_size}px",
             experiment.net,
             count(len(start.sites), "site"),

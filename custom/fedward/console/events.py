@@ -31,6 +31,7 @@ class Events(Listener):
         """Print ``started``."""
         experiment = start.experiment
         details = {
+            "job": start.job,
             "method": experiment.method,
             "data": experiment.data.name,
             "image_size": experiment.data.image_size,

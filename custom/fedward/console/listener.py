@@ -21,6 +21,8 @@ class Start(NamedTuple):
     """The round after which an interrupted run continues; 0 for a new one."""
     taken: tuple[str, str] | None = None
     """The folder of the run whose weights this one starts from, and which of its tensors."""
+    job: str = ""
+    """Name of the job, if it has one."""
 
 
 class Listener:

@@ -165,6 +165,7 @@ def _run(options: argparse.Namespace) -> int:
         site_files=options.site_files,
         init=options.init,
         workers=options.workers,
+        job=Path(options.job).stem,
     )
     if options.engine == "simulator":
         return _run_in_simulator(options, simulation)

@@ -157,6 +157,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     judged: bool = False,
     leaks: Mapping[str, int] | None = None,
     console: Listener | None = None,
+    job: str = "",
 ) -> Path:
     """Run an experiment on this machine, or resume a run; return the run folder.
 
@@ -174,6 +175,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
         judged: see :class:`Sites`.
         leaks: what is in several splits, which a new run records.
         console: receives what happens in the run; by default it is printed.
+        job: name of the job of a new run; empty for none.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, and:
         ConfigError: a folder of ``site_folders`` holds no site's file; the server's own images are
@@ -210,6 +212,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
             synthetic=SyntheticSites(),
             init=Source(init) if init else None,
             leaks=leaks,
+            job=job,
         )
 
 

@@ -34,6 +34,8 @@ class Simulation:
     """Processes in which the sites of a round work at the same time."""
     leaks: Mapping[str, int] = field(default_factory=dict)
     """What is in several splits, as :class:`fedward.lab.run_check.Entered` says."""
+    job: str = ""
+    """Name of the job; empty for none."""
     judged: bool = False
     """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`)."""
 
@@ -79,6 +81,7 @@ class Simulation:
             judged=self.judged,
             leaks=self.leaks,
             console=console,
+            job=self.job,
         )
 
     def resume(self, console: Listener | None = None) -> Path:

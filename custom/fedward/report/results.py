@@ -134,7 +134,7 @@ def _tiles(verdict: Verdict) -> list[Tile]:
         title = f"Always answering {verdict.common.name}"
         tiles.append(Tile("baseline", title, share, count(verdict.overall.n, unit)))
     if verdict.worst_class:
-        title = f"Lowest class: {verdict.worst_class.name}"
+        title = f"Lowest by class: {verdict.worst_class.name}"
         tiles.append(_tile("class", title, verdict.worst_class, unit))
     if verdict.worst_site:
         title = f"Lowest site: {verdict.worst_site.name}"

@@ -51,10 +51,15 @@ class Run:
 
     @property
     def title(self) -> str:
-        """The method, and how it chooses the images to buy labels for, if that has another name."""
+        """The method, and how it chooses the images to buy labels for, if that has another name.
+
+        A job of another name comes first, as several jobs may be of one method.
+        """
         method = self.info.method
         sampler = self.info.experiment.get("options", {}).get("sampler", method)
-        return method if sampler == method else f"{method}, {sampler}"
+        title = method if sampler == method else f"{method}, {sampler}"
+        job = self.info.job
+        return title if job in ("", method) else f"{job} ({title})"
 
     @classmethod
     def load(cls, folder: Path) -> "Run":

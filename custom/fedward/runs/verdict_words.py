@@ -344,7 +344,8 @@ def referral(verdict: Verdict) -> list[str]:
         del sentences[1:]
     if not sentences:
         sentences.append(_all_right(verdict, overall))
-    if not verdict.tested.all_classes:
+    must_read_all = any(share is None for _, share in verdict.referred[:1])
+    if not verdict.tested.all_classes and not must_read_all:
         sentences.append(
             f"This holds for {unit}s like the tested ones alone. Nobody knows before reading "
             "which class an image shows, so a human must still read all."

@@ -60,6 +60,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
     watch: Callable[[Path], None] | None = None,
     run_id: str | None = None,
     leaks: Mapping[str, int] | None = None,
+    job: str = "",
 ) -> Path:
     """Run an experiment to its end and return its folder.
 
@@ -82,6 +83,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
             drawn.
         leaks: what a simulation found in several splits of its images; see
             :class:`fedward.storage.info.RunInfo`.
+        job: name of the job of a new run; empty for none.
 
     Raises:
         RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
@@ -118,6 +120,7 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
                 run_id=run_id,
                 leaks=leaks,
             )
+            run.note_job(job)
         run.watch = watch or run.watch
         if not run.finished:
             if resume:
@@ -311,7 +314,9 @@ class _Loop:
             state = algorithm.start(first)
         taken = (start_weights["folder"], described(start_weights)) if start_weights else None
         rounds = algorithm.settings.rounds
-        self._console.header(Start(self._experiment, run.sites, rounds, state.round, taken))
+        job = run.info.job
+        start = Start(self._experiment, run.sites, rounds, state.round, taken, job)
+        self._console.header(start)
         return state
 
     def _first_model(self, facts: Mapping[str, Any] | None, init: Source | None) -> State:

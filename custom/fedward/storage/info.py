@@ -66,6 +66,8 @@ class RunInfo(_Closed):
     """Package -> the version that the server uses."""
     experiment: dict[str, Any]
     """All settings of the run; see :class:`fedward.config.Experiment`."""
+    job: str = ""
+    """Name of the job that was run, if it has one; several jobs may be of one method."""
     settings: dict[str, Any] = {}
     """All settings of the method, defaults included; empty in runs of earlier versions."""
     summary: Summary = Summary()

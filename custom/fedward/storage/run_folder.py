@@ -329,6 +329,11 @@ class RunFolder:
         self.audit.add("reported", **hashes)
         self._save_info()
 
+    def note_job(self, job: str) -> None:
+        """Record the name of the job, to be written with the next commit; empty for none."""
+        if job:
+            self._update(job=job)
+
     def note_origins(self, synthetic: Mapping[str, bool]) -> None:
         """Record whether fedward drew the images of sites, to be written with the next commit."""
         self._update(synthetic=dict(sorted({**self.info.synthetic, **synthetic}.items())))
