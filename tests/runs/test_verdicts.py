@@ -35,6 +35,7 @@ class Federation(NamedTuple):
     absent: int
     """Number of sites that do not evaluate."""
     seed: int
+    leaks: int = 0
 
 
 COUNTS = st.lists(st.sampled_from([0, 0, 2, 4, 5, 9, 40]), min_size=4, max_size=4)
@@ -46,6 +47,7 @@ FEDERATIONS = st.builds(
     lazy=st.integers(0, 2),
     absent=st.integers(0, 2),
     seed=st.integers(0, 99),
+    leaks=st.sampled_from([0, 0, 3]),
 )
 
 
@@ -82,6 +84,7 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
     head |= {"sites": sites, "started": "2026-11-21", "status": "finished", "versions": {}}
     data = {"name": "letters", "classes": CLASSES, "image_size": 32, "channels": 3}
     head["experiment"] = {"method": "fedavg", "data": data, "key_metric": "accuracy"}
+    head["leaks"] = {"patient": federation.leaks} if federation.leaks else {}
     head["synthetic"] = dict.fromkeys(sites, federation.synthetic)
     (folder / "run.json").write_text(json.dumps(head))
     logs = {"metrics": metrics, "binned": counts, "rounds": [exchange]}
@@ -148,8 +151,10 @@ def _check_sheet(verdict: Verdict, sheet: str) -> None:
     assert verdict_words.lead(verdict) in sheet
     assert verdict_words.numbers_of_hundred(verdict) in sheet
     assert ("without a human" in sheet) == verdict.needs_no_human
-    if not verdict.tested.complete:
+    if verdict.leaks or not verdict.tested.complete:
+        assert verdict.level != "good"
         assert not verdict.needs_no_human
+    assert ("the numbers are too good" in sheet) == bool(verdict.leaks)
     for name in verdict.tested.untested:
         assert name in sheet.partition("Not tested: ")[2].partition(".")[0]
     assert f"tested on {verdict.tested.images} other images" in sheet

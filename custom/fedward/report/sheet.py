@@ -10,7 +10,7 @@ from fedward.report.template import template
 from fedward.runs import verdict_words
 from fedward.runs.choices import Choices
 from fedward.runs.run import Run
-from fedward.runs.sentences import nothing_to_judge
+from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.verdict import WANTED, Verdict
 from fedward.runs.verdict_words import ReferredFindings
@@ -88,7 +88,11 @@ def _sheet(run: Run) -> Sheet:
         findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
     missing = ""
     if verdict:
-        parts = (verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict))
+        parts = (
+            verdict_words.not_tested(verdict),
+            verdict_words.took_no_part(verdict),
+            *leaked(verdict.leaks),
+        )
         missing = " ".join(part for part in parts if part)
     return Sheet(
         run=run,

@@ -176,6 +176,8 @@ class Verdict:
     """All evaluated images by confidence; None where counts leave some out, or are missing."""
     findings: tuple[Finding, ...]
     """For a model that may name several classes."""
+    leaks: Mapping[str, int]
+    """``picture`` or ``patient`` -> how many were found in several of training and test."""
     compared: tuple[Against, ...]
 
     @classmethod
@@ -250,7 +252,7 @@ class Verdict:
     def needs_no_human(self) -> bool:
         """Whether all answers are right often enough, by the whole interval, and all was tested."""
         low = self.overall.low if self.overall else None
-        return low is not None and low >= WANTED[-1] and self.tested.complete
+        return low is not None and low >= WANTED[-1] and self.tested.complete and not self.leaks
 
     @property
     def referred(self) -> tuple[tuple[float, float | None], ...]:
@@ -307,6 +309,7 @@ class _Judge:
             tells_apart=self._tells_apart(),
             confidence=self._confidence(overall),
             findings=() if exclusive else tuple(self._findings()),
+            leaks=self.run.info.leaks,
             compared=compared,
         )
         return replace(undecided, level=_level(undecided))
@@ -516,6 +519,7 @@ def _level(verdict: Verdict) -> Level:
         or verdict.missed
         or verdict.weak
         or verdict.guessed
+        or verdict.leaks
         or any(one.is_worse for one in verdict.compared)
     )
     return "mixed" if has_exceptions or not verdict.tested.complete else "good"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
-from fedward.runs.sentences import MOST_NAMED, named
+from fedward.runs.sentences import MOST_NAMED, leaked, named
 from fedward.runs.verdict import UNNAMED, WANTED, Against, Finding, Measured, Verdict
 from fedward.text import count
 
@@ -64,33 +64,47 @@ def _answer(verdict: Verdict) -> str:
 
 def _exceptions(verdict: Verdict) -> list[str]:
     """Return what is wrong or missing, the worst first."""
-    exceptions = []
+    worse = [one.other for one in verdict.compared if one.is_worse]
+    exceptions = [*_failures(verdict), *_gaps(verdict)]
+    if worse:
+        exceptions.append(f"worse than {named(worse)}")
+    return exceptions
+
+
+def _failures(verdict: Verdict) -> list[str]:
+    """Return where the model fails."""
+    failures = []
+    if verdict.leaks:
+        failures.append(f"it has trained on some of the test {verdict.unit}s")
     if verdict.never:
         subject = "the sites' own models never answer" if verdict.own_models else "it never answers"
         if not verdict.exclusive:
             subject = "it says of no image that it shows"
-        exceptions.append(f"{subject} {_few_names(verdict.never)}")
+        failures.append(f"{subject} {_few_names(verdict.never)}")
     if verdict.missed:
-        exceptions.append(
+        failures.append(
             f"it recognises none of the test {verdict.unit}s of {_few_names(list(verdict.missed))}"
         )
     if verdict.weak:
-        exceptions.append(
+        failures.append(
             f"it finds fewer than half of the {verdict.unit}s of "
             f"{_few_names([one.name for one in verdict.weak])}"
         )
     if verdict.guessed:
-        exceptions.append(f"not for {_few_names(verdict.guessed)}")
+        failures.append(f"not for {_few_names(verdict.guessed)}")
+    return failures
+
+
+def _gaps(verdict: Verdict) -> list[str]:
+    """Return what was left out."""
+    gaps = []
     if verdict.tested.untested:
-        exceptions.append(f"not tested for {_few_names(verdict.tested.untested)}")
+        gaps.append(f"not tested for {_few_names(verdict.tested.untested)}")
     elif not verdict.tested.all_classes:
-        exceptions.append("not every class was tested at every site")
+        gaps.append("not every class was tested at every site")
     if verdict.tested.not_trained or verdict.tested.not_evaluated:
-        exceptions.append("not all sites took part")
-    worse = [one.other for one in verdict.compared if one.is_worse]
-    if worse:
-        exceptions.append(f"worse than {named(worse)}")
-    return exceptions
+        gaps.append("not all sites took part")
+    return gaps
 
 
 def subject(verdict: Verdict) -> str:
@@ -418,6 +432,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
     some = []
     missed = []
     for_all = []
+    is_whole = verdict.tested.complete and not verdict.leaks
     for finding in verdict.findings:
         if finding.name not in shown:
             continue
@@ -428,7 +443,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
             for_all.append(finding)
         elif share > 0:
             some.append((finding, share))
-        elif verdict.tested.complete and (finding.right.low or 0) >= WANTED[-1]:
+        elif is_whole and (finding.right.low or 0) >= WANTED[-1]:
             alone.append(finding)
         else:
             enough.append(finding)
@@ -451,6 +466,7 @@ def text(verdict: Verdict) -> str:
         weakest(verdict),
         not_tested(verdict),
         took_no_part(verdict),
+        *leaked(verdict.leaks),
         *comparisons(verdict),
     ]
     return " ".join(sentence for sentence in sentences if sentence)
