@@ -210,8 +210,14 @@ class Verdict:
 
     @property
     def worst_class(self) -> Measured | None:
-        """The class with the lowest sensitivity; those that are too rare to name count as one."""
-        return self.parts[0] if self.parts else None
+        """The class with the lowest sensitivity; those that are too rare to name count as one.
+
+        None without counts, and where all of several classes are found as often.
+        """
+        parts = self.parts
+        if not parts or (len(parts) > 1 and parts[0].value == parts[-1].value):
+            return None
+        return parts[0]
 
     @property
     def parts(self) -> tuple[Measured, ...]:

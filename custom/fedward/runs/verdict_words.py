@@ -151,16 +151,20 @@ def interval(measured: Measured) -> str:
 
 
 def short(verdict: Verdict) -> str:
-    """Return the lowest class and site, for a line."""
-    parts = []
+    """Return the accuracy, and the lowest class and site, for a line of a terminal."""
+    sentences = []
     if verdict.overall:
-        parts.append(f"right for {percent(verdict.overall.value)} % of {verdict.overall.n}")
+        sentences.append(
+            f"Right for {percent(verdict.overall.value)} % of {verdict.overall.n} test "
+            f"{verdict.unit}s."
+        )
+    lowest = []
     for one in (verdict.worst_class, verdict.worst_site):
         if one and one.low is not None:
-            parts.append(f"{one.name} {percent(one.value)} % of {one.n}")
-    if len(parts) < 2:
-        return ""
-    return f"({parts[0]}; lowest: {', '.join(parts[1:])})" if verdict.overall else ""
+            lowest.append(f"{one.name} {percent(one.value)} % of {one.n}")
+    if lowest:
+        sentences.append(f"Lowest: {', '.join(lowest)}.")
+    return " ".join(sentences)
 
 
 def weakest(verdict: Verdict) -> str:
