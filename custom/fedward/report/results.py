@@ -78,7 +78,8 @@ class KeyResults:
         warnings = _warnings(run, choices, sites, verdict)
         findings = words.headline(choices, run.unit)
         if verdict:
-            findings += verdict_words.comparisons(verdict)
+            comparisons = verdict_words.comparisons(verdict)
+            findings += [sentence for sentence in comparisons if sentence not in warnings]
         findings += comparison.notes(compared)
         if joining:
             findings += joining.sentences
@@ -108,12 +109,6 @@ def _warnings(run: Run, choices: Choices, sites: Sites, verdict: Verdict | None)
     warnings: list[str | None] = []
     if verdict:
         warnings += [verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict)]
-    validation_images = sum(line.val for line in sites.all)
-    warnings += [
-        words.validated_on_one_class(run, sites.all),
-        words.selected_by_luck(choices, validation_images, run.unit),
-    ]
-    if verdict:
         warnings += [
             sentence
             for sentence, one in zip(
@@ -121,6 +116,11 @@ def _warnings(run: Run, choices: Choices, sites: Sites, verdict: Verdict | None)
             )
             if not one.is_better
         ]
+    validation_images = sum(line.val for line in sites.all)
+    warnings += [
+        words.validated_on_one_class(run, sites.all),
+        words.selected_by_luck(choices, validation_images, run.unit),
+    ]
     return list(dict.fromkeys(warning for warning in warnings if warning))
 
 

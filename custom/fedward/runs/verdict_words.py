@@ -276,18 +276,11 @@ def not_tested(verdict: Verdict) -> str:
         classes = f"{names_of(tested.untested)} ({len(tested.untested)} of {total} classes)"
         sentences.append(f"Not tested: {classes}.")
     if tested.unnamed:
-        right = ""
-        if verdict.unnamed:
-            right = f", of which {verdict.unnamed.right} are classified correctly"
-        sentences.append(
-            f"{count(tested.unnamed, unit)} of classes with fewer than five at a site{right}: they "
-            "count among all, but in no number of a class, so numbers by class look better than "
-            "practice."
-        )
+        sentences.append(_unnamed(verdict))
     elif tested.untested:
         sentences.append(
             f"{unit.capitalize()}s of these are in no number below, so all of them look better "
-            "than practice."
+            "than practice is likely to be."
         )
     if tested.partly and not tested.unnamed:
         classes = names_of(tested.partly)
@@ -298,6 +291,20 @@ def not_tested(verdict: Verdict) -> str:
             "number: practice may be worse there."
         )
     return " ".join(sentences)
+
+
+def _unnamed(verdict: Verdict) -> str:
+    """Return how the images of classes too rare to name are counted."""
+    images = count(verdict.tested.unnamed, verdict.unit)
+    together = verdict.unnamed
+    right = f", of which {together.right} are classified correctly" if together else ""
+    direction = ""
+    if together and verdict.overall and together.value < verdict.overall.value:
+        direction = ", so numbers by class look better than practice"
+    return (
+        f"{images} of classes with fewer than five at a site{right}: they count among all, but in "
+        f"no number of a class{direction}."
+    )
 
 
 def took_no_part(verdict: Verdict) -> str:
