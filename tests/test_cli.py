@@ -267,8 +267,10 @@ def test_a_run_tells_only_what_is_wanted(
     else:
         assert [json.loads(line)["event"] for line in lines] == [
             "started",
+            "evaluated",
             "round",
             "round",
+            "evaluated",
             "finished",
         ]
     assert run("run", "--resume", folder, option) == 0
