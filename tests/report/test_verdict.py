@@ -10,6 +10,9 @@ from run_folders import CLASSES, SITES, write_run
 from fedward.evaluation import best_global, last_rounds, mean_and_interval, paired_difference
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report import Run
+from fedward.runs import verdict_words
+from fedward.runs.over_sites import over_sites
+from fedward.runs.verdict import Verdict
 
 KEY = "balanced_accuracy"
 
@@ -80,20 +83,19 @@ def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, fo
         write_run(tmp_path / "run", rounds=4, sites=SITES[:3]),
         values.get,
     )
-    _, page = report(folder)
-    assert level(page) == f"verdict {found}"
-    assert said(page).startswith(begin)
+    verdict = Verdict.of(Run.load(folder))
+    assert verdict.level == found
+    assert verdict_words.lead(verdict) == begin
 
 
 def test_classes_never_recognised_are_named_first(tmp_path):
     """A class that one site recognises once is not among them, nor is one without test images."""
     folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
-    _, page = report(
-        changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
-    )
+    changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
+    verdict = Verdict.of(Run.load(folder))
     blind = "but it recognises none of the test images of MEL, DF."
-    assert said(page).startswith(f"Better than always answering “MEL”, {blind} The selected model")
-    assert level(page) == "verdict mixed"
+    assert verdict_words.lead(verdict) == f"Better than always answering “MEL”, {blind}"
+    assert verdict.level == "mixed"
 
 
 def test_the_worst_site_has_its_interval_and_images(tmp_path):
@@ -117,12 +119,14 @@ def test_the_worst_site_has_its_interval_and_images(tmp_path):
     assert page.by_id["tile-worst"].startswith(f"{right[worst] * 100:.1f} %")
 
 
-def test_of_few_sites_the_lowest_and_highest_are_shown(tmp_path):
+def test_of_few_sites_the_lowest_and_highest_are_shown():
     """A t interval of three values would reach from 0 to 1."""
-    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
-    values = [choice.test for choice in last_rounds(Run.load(folder).metrics, KEY).sites]
-    ends = f"({min(values):.3f} to {max(values):.3f} at 3 sites)"
-    assert f"{fmean(values):.3f} on average over sites {ends}" in report(folder)[1].text
+    few = over_sites([0.3, 0.9, 0.6], "accuracy")
+    assert few.ends() == "0.300 to 0.900 at 3 sites"
+    many = over_sites([0.3, 0.9, 0.6, 0.5, 0.7, 0.6], "accuracy")
+    found = mean_and_interval([0.3, 0.9, 0.6, 0.5, 0.7, 0.6])
+    assert many.ends() == f"95 % interval over sites {found.low:.3f} to {found.high:.3f}"
+    assert over_sites([0.5] * 9, "accuracy").ends() == ""
 
 
 def test_sites_that_are_alike_have_no_worst_and_no_interval(tmp_path):
