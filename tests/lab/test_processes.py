@@ -50,7 +50,7 @@ def test_a_process_that_is_killed_ends_them_all_in_one_message(
 ) -> None:
     with pytest.raises(RunError, match="one was killed") as caught:
         run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
-    assert "fewer --workers" in caught.value.remedy
+    assert "fewer workers" in caught.value.remedy
     assert capsys.readouterr().out == ""
 
 
