@@ -142,7 +142,7 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(
         DataError,
-        match=r"image .*broken\.png: expected a whole image, found a file that is none of "
+        match=r"image .*broken\.png: expected a whole image, found a file that is not one of "
         r"PNG, JPEG, TIFF, BMP and PPM",
     ):
         model.read([tmp_path / "photo.png", tmp_path / "broken.png"])

@@ -87,7 +87,7 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({"own": "fedperl"}, "rows named fedperl, which the study has not"),
+        ({"own": "fedperl"}, "rows named fedperl, which the study does not have"),
         ({"compare": [["lower", "none"]]}, "rows named none"),
         ({"title": 3}, "title: 3, not text in quotes"),
         ({"colour": "red"}, "colour"),

@@ -143,7 +143,7 @@ def test_flags_name_what_spoils_a_training() -> None:
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
         "No site reports images of DF",
-        "No labels, or of each class fewer than five patients",
+        "No labels, or fewer than five patients of each class",
         "b has no NV",
         "c has no MEL or NV",
         "At b at least 10 validation or test images are also in another split, pixel by pixel. "

@@ -137,7 +137,7 @@ def test_minutes_are_those_of_the_sites_that_told_them(folder):
     ]
     write(folder, "queries", rows)
     assert (
-        "They took 4 minutes of annotation at the 1 site that told what one costs."
+        "They took 4 minutes of annotation at the 1 site that reported the time for one."
         in labels.sentences(Run.load(folder))
     )
     write(folder, "queries", [*rows, query(3, "b", 2, minutes=1.5)])

@@ -235,7 +235,7 @@ def test_who_refuses_is_named_and_told_of_nowhere(files: Path, tmp_path: Path) -
         job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}), engine="local"
     )
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Sites that told nothing" in page
+    assert "Sites that did not answer" in page
     assert "policy of site-2: expected what its rules allow, found surveys: none" in page
     rows = (tmp_path / "run" / "surveys.jsonl").read_text().splitlines()
     assert [json.loads(row)["site"] for row in rows] == ["site-1", "site-3"]

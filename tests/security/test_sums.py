@@ -146,7 +146,7 @@ def test_a_forged_ledger_tells_nothing(path, attack):
         new_images = images(*range(100 * place, 100 * place + 100))
         assert grant(path, run, "oneshot", new_images, 32, None) is None
     path.write_text("\n".join(attack(path.read_text().splitlines())) + "\n")
-    with pytest.raises(DataError, match="No sums are told"):
+    with pytest.raises(DataError, match="No sums are sent"):
         grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
 
 

@@ -85,7 +85,7 @@ def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
         "Directory 1)." in text
     )
     assert "which are not those of images: 80 files (.db 40, .ini 40)." in " ".join(text.split())
-    assert "80 DICOM files are grouped by PatientID, as 40 patients" in text
+    assert "80 DICOM files are grouped by PatientID into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 80  # sample_id and image
     assert "SR0" not in listed
@@ -122,7 +122,7 @@ def test_partition_leaves_out_the_reports_that_a_csv_lists(tmp_path):
     text = " ".join(partition(tmp_path / "list.csv", tmp_path / "sites", Wanted(sites=2)).split())
     assert "Rows: 80; 40 used, 40 without a picture." in text
     assert "Left out: 40 DICOM objects without a picture (Comprehensive SR 40)." in text
-    assert "40 DICOM files are grouped by PatientID, as 40 patients" in text
+    assert "40 DICOM files are grouped by PatientID into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 40  # sample_id and image
     assert "SR" not in listed

@@ -180,7 +180,7 @@ def spoil_truncated(hospital):
 
 def spoil_text(hospital):
     (hospital.folder / hospital.rows[3][1]).write_text("no image")
-    return "expected a whole image, found a file that is none of PNG, JPEG, TIFF, BMP and PPM"
+    return "expected a whole image, found a file that is not one of PNG, JPEG, TIFF, BMP and PPM"
 
 
 def spoil_blank(hospital):

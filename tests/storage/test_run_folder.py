@@ -45,8 +45,8 @@ def change(path: Path) -> None:
 
 
 DAMAGES = [
-    (empty, "rounds/00003/state.safetensors", "the audit log tells"),
-    (change, "rounds/00003/state.safetensors", "the audit log tells"),
+    (empty, "rounds/00003/state.safetensors", "the audit log says"),
+    (change, "rounds/00003/state.safetensors", "the audit log says"),
     (empty, "rounds/00003/state.json", "JSONDecodeError"),
     (Path.unlink, "rounds/00003/state.json", "FileNotFoundError"),
     (empty, "rounds/00003.logs.json", "JSONDecodeError"),

@@ -208,7 +208,7 @@ def _is(file: Path, model: TrainedModel) -> bool:
 
 def _count(count: int | None) -> str:
     if count is None:
-        return "not told"
+        return "not reported"
     if 0 < count < SMALLEST_COUNT:
         return f"fewer than {SMALLEST_COUNT}"
     return f"{count}"

@@ -84,7 +84,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--allow-missing",
         action="store_true",
         help="go on without sites whose files cannot be used "
-        "(default: tell what is wrong with each, and end)",
+        "(default: say what is wrong with each, and stop)",
     )
     add(
         "--unmeasured",

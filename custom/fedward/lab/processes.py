@@ -119,7 +119,7 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
                         f"Run it again with fewer workers ({option('workers')}): "
                         "finished runs are kept, begun ones go on.",
                         expected="each to live until its runs have ended",
-                        found="one was killed, as a machine does that has no memory left",
+                        found="one was killed, as happens when memory runs out",
                     ) from error
                 result = error or future.result()
                 print(f"{number}/{len(calls)} {name_of[future]}: {result}", flush=True)

@@ -107,12 +107,12 @@ def add_prune(parser: argparse.ArgumentParser) -> None:
         type=_days,
         default=180,
         metavar="DAYS",
-        help="only what has not changed for so many days (default: 180d)",
+        help="only what has not changed for this many days (default: 180d)",
     )
     parser.add_argument(
         "--models",
         action="store_true",
-        help="also the models of old runs, whose audit logs then verify no longer "
+        help="also the models of old runs, whose audit logs then no longer verify "
         "(default: models stay)",
     )
     parser.add_argument(

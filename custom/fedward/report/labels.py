@@ -141,7 +141,7 @@ def sentences(run: Run) -> list[str]:
     if minutes:
         where = ""
         if len(minutes) < len(lines):
-            where = f" at the {count(len(minutes), 'site')} that told what one costs"
+            where = f" at the {count(len(minutes), 'site')} that reported the time for one"
         overall.append(f"They took {sum(minutes):.0f} minutes of annotation{where}.")
     of_sites = [sentence for line in lines for sentence in _of_site(line)]
     if len(of_sites) > _MOST_SENTENCES:

@@ -97,7 +97,7 @@ def _scarce(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     without_labels = [row.site for row in rows if not any(row.labelled)]
     if without_labels:
         sentences.append(
-            f"No labels, or of each class fewer than five patients: {_list(without_labels)}. Such "
+            f"No labels, or fewer than five patients of each class: {_list(without_labels)}. Such "
             "sites may join where others have labels."
         )
     return sentences
@@ -254,7 +254,8 @@ def _without_split(rows: Sequence[SurveyRow]) -> list[str]:
     without_validation = [row.site for row in rows if not any(row.val)]
     if without_validation:
         sentences.append(
-            f"Without validation images: {_list(without_validation)}. They help to choose no round."
+            f"Without validation images: {_list(without_validation)}. They cannot help to choose a "
+            "round."
         )
     without_test = [row.site for row in rows if not any(row.test)]
     if without_test:

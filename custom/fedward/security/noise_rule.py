@@ -43,7 +43,7 @@ class Rule:
                 raise _wrong(name, f"a number above 0, at most {highest:g}", repr(value))
         cost = epsilon([self.noise_multiplier], self.delta)
         if cost > self.max_epsilon:
-            expected = f"noise of which one release costs at most epsilon {self.max_epsilon:g}"
+            expected = f"noise whose single release costs at most epsilon {self.max_epsilon:g}"
             found = f"{self.noise_multiplier:g}: one costs {cost:.4g}"
             raise _wrong("noise_multiplier", expected, found)
 

@@ -148,7 +148,7 @@ def recorded_sums(path: Path) -> RecordedSums:
     except RunError as error:
         raise DataError(
             f"ledger of sums {path}",
-            "No sums are told. Restore the file from a backup; see docs/policy_reasons.md.",
+            "No sums are sent. Restore the file from a backup; see docs/policy_reasons.md.",
             expected="a ledger as it was written",
             found=str(error),
         ) from error

@@ -103,7 +103,7 @@ def _unchanged(where: str, first: int, now: int, slack: float) -> None:
     if abs(now - first) > slack:
         raise RefusedError(
             where,
-            "The answer is not used. If the site's data rightly changed, resume the run: "
+            "The answer is not used. If the site's data changed on purpose, resume the run: "
             "the next answers count as the first.",
             expected=f"about {first}, as in its first answer",
             found=f"{now}",

@@ -55,7 +55,7 @@ ENDINGS = frozenset(
 """Endings of their files' names, in lower case."""
 _RARE = "that is damaged or of a rare kind: convert it to PNG of 8 bits"
 _ALL_FORMATS = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
-_NOT_READ = f"which is none of {_ALL_FORMATS}: convert it to PNG"
+_NOT_READ = f"which is not one of {_ALL_FORMATS}: convert it to PNG"
 _STARTS = {
     b"\x89PNG": f"a PNG {_RARE}",
     b"\xff\xd8\xff": f"a JPEG {_RARE}",
@@ -262,7 +262,7 @@ def _why(error: Exception, path: Path) -> str:
                 return description
         if start[4:8] == _FILM:
             return f"a HEIC or AVIF image or a film, {_NOT_READ}"
-        return f"a file that is none of {_ALL_FORMATS}"
+        return f"a file that is not one of {_ALL_FORMATS}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

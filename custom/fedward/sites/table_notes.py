@@ -48,7 +48,8 @@ def group_note(groups: Iterable[str]) -> list[str]:
     nobody = [f"{group} {count}" for group, count in counts.items() if looks_unknown(group)]
     if nobody:
         notes.append(
-            f"Groups that name nobody, whose images each stand alone: {', '.join(nobody[:5])}."
+            "Groups that name nobody, so each of their images counts as a patient of its own: "
+            f"{', '.join(nobody[:5])}."
         )
     alike = [" and ".join(texts) for texts in undecided(counts, {}).alike]
     if alike:

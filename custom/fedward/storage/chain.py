@@ -182,9 +182,9 @@ def check_end(
     count = end["lines"]
     if len(lines) < count:
         found = f"{len(lines)}: the log was cut at the end"
-        raise fault(name, len(lines) + 1, f"{count} lines, as {source} tells", found)
+        raise fault(name, len(lines) + 1, f"{count} lines, as {source} says", found)
     if _hash_of(lines[count - 1]) != end["last_hash"]:
-        expected = f"the hash {end['last_hash']}, as {source} tells"
+        expected = f"the hash {end['last_hash']}, as {source} says"
         raise fault(name, count, expected, "another: the log was rewritten")
 
 

@@ -78,7 +78,7 @@ class SavedStates:
         if too_short:
             return f"rows are missing in {', '.join(too_short)}"
         if recorded not in (None, digest):
-            return f"state.safetensors has the SHA-256 {digest}, the audit log tells {recorded}"
+            return f"state.safetensors has the SHA-256 {digest}, the audit log says {recorded}"
         return ""
 
     def newest_whole(self) -> tuple[int | None, dict[int, str]]:

@@ -167,11 +167,11 @@ class Study(_Part):
             for name, row in places:
                 if name not in self.variants or row not in self.rows_of(name):
                     raise ValueError(
-                        f"claims name the row {row} of {name}, which the study has not"
+                        f"claims name the row {row} of {name}, which the study does not have"
                     )
             if claim.metric not in self.metrics:
                 raise ValueError(
-                    f"claims name {claim.metric}, which is none of the study's metrics"
+                    f"claims name {claim.metric}, which is not one of the study's metrics"
                 )
             if places[0] == places[1]:
                 raise ValueError(f"claims compare the row {claim.row} with itself")
@@ -188,7 +188,7 @@ class Study(_Part):
             named.update(variant.rows)
         unknown = sorted(named - set(self.rows) - {""})
         if unknown:
-            raise ValueError(f"rows named {', '.join(unknown)}, which the study has not")
+            raise ValueError(f"rows named {', '.join(unknown)}, which the study does not have")
         return self
 
     @model_validator(mode="after")

@@ -90,14 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--frames",
         type=_count_or_all,
         metavar="N",
-        help="DICOM files of several frames, and TIFF files of several pages: use so many of each, "
-        "evenly spaced, or all (default: they are refused)",
+        help="DICOM files of several frames, and TIFF files of several pages: use this many of "
+        "each, evenly spaced, or all (default: they are refused)",
     )
     add(
         "--slices",
         type=_count,
         metavar="N",
-        help="volumes (NIfTI, or a folder for each DICOM series): use so many slices of each, "
+        help="volumes (NIfTI, or a folder for each DICOM series): use this many slices of each, "
         "evenly spaced (default: volumes are refused)",
     )
     add("--axis", choices=("axial", "coronal", "sagittal"), help="of the slices (default: axial)")

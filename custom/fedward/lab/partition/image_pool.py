@@ -138,14 +138,14 @@ def _grouped_by_patient(
     if not patients:
         return images, []
     if patients == 1 < named:
-        return images, [f"{named} DICOM files have the same PatientID, which is taken for none."]
+        return images, [f"{named} DICOM files have the same PatientID, which is ignored."]
     grouped = [
         image if number is None else replace(image, group=f"patient-{number}")
         for image, number in zip(images, numbers, strict=True)
     ]
     note = (
-        f"{named} DICOM files are grouped by PatientID, as {patients} patients with numbers of "
-        "our own."
+        f"{named} DICOM files are grouped by PatientID into {patients} patients, who get new "
+        "numbers."
     )
     return grouped, [note]
 

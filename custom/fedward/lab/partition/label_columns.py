@@ -153,7 +153,7 @@ def _kind_note(rows: Mapping[int, Sequence[Answer]], columns: int, label_kind: L
     ones = [row.count("1") for row in rows.values() if not _is_empty(row)]
     several = sum(number > 1 for number in ones)
     return (
-        f"{columns} columns are findings, of which rows have none ({ones.count(0)}), one "
+        f"{columns} columns are findings. The rows have none ({ones.count(0)}), one "
         f"({ones.count(1)}) or several ({several}). For exclusive classes: "
         f"{option('label-kind', 'one')}."
     )

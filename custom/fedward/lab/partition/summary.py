@@ -142,8 +142,8 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         notes += _measured_notes(pool, cut, split, about)
     if not pool.grouped:
         notes.append(
-            "No column says which images are of one patient or lesion: each is taken to stand "
-            "alone."
+            "No column says which images are of one patient or lesion, so each image counts as "
+            "one patient."
         )
         notes += patients_note(
             like_patients(pool.columns), lambda name: option("columns", {"group": name})
