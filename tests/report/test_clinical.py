@@ -93,7 +93,7 @@ def test_small_cells_of_the_matrix_are_withheld(whole):
 
 def test_a_class_that_is_never_predicted_is_called_so(whole):
     _, page, _ = whole
-    assert ", but it never answers SCC, and not tested for VASC, and" in page.by_id["verdict"]
+    assert ", but it never answers SCC, and was not tested for VASC, and" in page.by_id["verdict"]
 
 
 def test_sentences_on_confidence_follow_from_the_counts(whole):
@@ -110,7 +110,7 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
     for wanted, referred in Verdict.of(Run.load(folder)).referred:
         kept = sure >= np.quantile(sure, referred)
         assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
-        assert f"reads the {referred * 100:.0f} of 100 images of which it is least sure" in said
+        assert f"reads the {referred * 100:.0f} of 100 images that it is least sure about" in said
 
 
 def test_errors_of_each_site_come_from_its_counts_and_rows(whole):

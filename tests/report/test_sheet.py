@@ -49,7 +49,7 @@ def test_numbers_are_those_of_the_report(folder):
         assert all(np.allclose(a, b, atol=1) for a, b in zip(found, numbers, strict=True))
     for wanted, share in Verdict.of(Run.load(folder)).referred:
         sentence = (
-            f"If a human reads the {share * 100:.0f} of 100 images of which it is least sure, it "
+            f"If a human reads the {share * 100:.0f} of 100 images that it is least sure about, it "
             f"is right for at least {wanted * 100:.0f} of 100 of the others."
         )
         assert page.text.count(sentence) == report.text.count(sentence) == 1
@@ -61,7 +61,7 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
     answers = Clinical.of(Run.load(folder), ROUNDS).pooled
     assert "It never answers SCC: it will miss every such image." in page.text
     assert "Not tested: VASC (1 of 8 classes)." in page.text
-    assert "Images of these are in no number below" in page.text
+    assert "Images of these are not counted below" in page.text
     few = [line for line in answers.lines if line.images < 30]
     assert [line.name for line in few] == []
     sites = Clinical.of(Run.load(folder), ROUNDS).sites
@@ -92,7 +92,7 @@ def test_synthetic_data_and_unfinished_runs_are_said_loudly(tmp_path):
     add_many_classes(folder, len(CLASSES))
     write_report(folder)
     # These counts are of other images than the metrics.
-    assert "The counts of this run do not hold all test images" in sheet(folder).text
+    assert "The counts of this run do not cover all test images" in sheet(folder).text
 
 
 @pytest.mark.parametrize("kept", [(), ("rounds",), ("metrics",)])

@@ -258,7 +258,7 @@ def test_the_report_says_where_the_labels_were(straight: Path, tmp_path: Path) -
     ) in sentences(run)
     assert "before training" not in sentences(run) + words.first_model(run)
     sheet = unescape(render_sheet(run))
-    assert "without labels with images of 2 sites, which stayed where they were." in sheet
+    assert "without labels at 2 sites; the images never left them." in sheet
     alone = run_local(server_labels("fedavg", rounds=1), tmp_path / "alone", sites=SITES)
     sheet = unescape(render_sheet(Run.load(alone)))
     assert "It was trained with labelled images of the server's own. " in sheet

@@ -161,7 +161,7 @@ def test_the_report_says_what_it_counts(finished):
     run = finished[0]
     page = re.sub(r"\s+", " ", (run / "report.html").read_text())
     assert "Evaluated by patient: the answer is the mean" in page
-    assert "48 test patients of all sites" in page
+    assert "48 test patients of 4 sites correctly" in page
     assert "test image" not in page
     assert "Evaluated by patient" in (run / "clinician.html").read_text()
 

@@ -83,7 +83,7 @@ class Slices:
 
     def _stack(self, path: Path) -> Stack:
         assert self._rendering.slices is not None, (
-            "no file is a volume to a site that takes no slices"
+            "this site reads no volumes, because its file sets no slices"
         )
         if self._cached is None or self._cached[0] != path:
             # The last volume is freed before the next one takes memory.

@@ -36,7 +36,7 @@ def parse(text: str) -> str:
             f"expected a time such as 2026-01-31T09:30:00Z, found {text!r:.80}"
         ) from None
     if moment > datetime.now(UTC) + timedelta(days=1):
-        raise ValueError(f"expected a time that has been, found {text!r:.80}")
+        raise ValueError(f"expected a time in the past, found {text!r:.80}")
     return _text(moment)
 
 

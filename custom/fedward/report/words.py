@@ -138,7 +138,7 @@ def about_intervals(run: Run) -> str:
 def first_model(run: Run) -> str:
     """Return what the model of round 0 is."""
     if run.server_labels:
-        return "the model that only the server has trained yet"
+        return "the model that only the server has trained so far"
     return "the model before training"
 
 
@@ -199,8 +199,8 @@ def selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
     if choices.shared.round is None or half_width <= _CLOSE:
         return None
     return (
-        f"There are {count(images, f'validation {unit}')} to select a round by: an accuracy on so "
-        f"few may be off by {half_width:.2f}, and rounds that are closer cannot be told apart."
+        f"There are {count(images, f'validation {unit}')} to select a round by: with so few, "
+        f"an accuracy may be off by {half_width:.2f}, too much to separate closer rounds."
     )
 
 

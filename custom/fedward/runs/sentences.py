@@ -53,7 +53,7 @@ def nobody_asked(enough: Mapping[str, str]) -> str:
     if len(enough) > MOST_SITES:
         sites.append(more_sites(len(enough)))
     return (
-        "nobody is asked for labels where the job wants no more than there are "
+        "no labels are asked for where the job wants no more than the site already has "
         f"({'; '.join(sites)})"
     )
 

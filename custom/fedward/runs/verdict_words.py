@@ -79,7 +79,7 @@ def _failures(verdict: Verdict) -> list[str]:
     if verdict.never:
         subject = "the sites' own models never answer" if verdict.own_models else "it never answers"
         if not verdict.exclusive:
-            subject = "it says of no image that it shows"
+            subject = "it never finds"
         failures.append(f"{subject} {_few_names(verdict.never)}")
     if verdict.missed:
         failures.append(
@@ -99,7 +99,7 @@ def _gaps(verdict: Verdict) -> list[str]:
     """Return what was left out."""
     gaps = []
     if verdict.tested.untested:
-        gaps.append(f"not tested for {_few_names(verdict.tested.untested)}")
+        gaps.append(f"was not tested for {_few_names(verdict.tested.untested)}")
     elif not verdict.tested.all_classes:
         gaps.append("not every class was tested at every site")
     if verdict.tested.not_trained or verdict.tested.not_evaluated:
@@ -279,8 +279,8 @@ def not_tested(verdict: Verdict) -> str:
         sentences.append(_unnamed(verdict))
     elif tested.untested:
         sentences.append(
-            f"{unit.capitalize()}s of these are in no number below, so all of them look better "
-            "than practice is likely to be."
+            f"{unit.capitalize()}s of these are not counted below, so every number probably looks "
+            "better than practice."
         )
     if tested.partly and not tested.unnamed:
         classes = names_of(tested.partly)
@@ -361,7 +361,7 @@ def referral(verdict: Verdict) -> list[str]:
     unit = verdict.unit
     if verdict.confidence is None:
         return [
-            f"The counts of this run do not hold all test {unit}s, so nothing is said of when to "
+            f"The counts of this run do not cover all test {unit}s, so the page cannot say when to "
             "trust its confidence: a human must read all."
         ]
     sentences = [_surest(verdict, wanted, share) for wanted, share in verdict.referred]
@@ -387,8 +387,8 @@ def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
             f"{unit}s: a human must read all."
         )
     return (
-        f"If a human reads the {of_hundred(share)} of 100 {unit}s of which it is least sure, it is "
-        f"right for at least {of_hundred(wanted)} of 100 of the others."
+        f"If a human reads the {of_hundred(share)} of 100 {unit}s that it is least sure about, it "
+        f"is right for at least {of_hundred(wanted)} of 100 of the others."
     )
 
 

@@ -39,7 +39,7 @@ _LARGEST_GROUP = 24
 _REFUSALS = {
     403: (
         "This page opens only with its full address, as “fedward annotate” wrote it. "
-        "It may have been started again since: then it has a new address."
+        "If it was restarted, it has a new address."
     ),
     410: (
         "A new job asks for another kind of answer than this page takes, so the page is closed. "
@@ -52,7 +52,7 @@ _REFUSALS = {
     ),
     500: (
         "Something went wrong here. "
-        "Please tell your IT: the window of “fedward annotate” says what."
+        "Please tell your IT: the terminal running “fedward annotate” shows the cause."
     ),
 }
 """Status of a response -> its sentence for the reader."""
@@ -333,7 +333,8 @@ def _not_understood(error: ValidationError) -> Answer:
 def _not_stored(error: DataError) -> Answer:
     _log.error("%s", error)
     return _sorry(
-        "The queue cannot be used. Please tell your IT: the window of “fedward annotate” says why.",
+        "The queue cannot be used. "
+        "Please tell your IT: the terminal running “fedward annotate” shows why.",
         503,
     )
 
