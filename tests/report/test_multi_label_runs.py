@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -28,8 +29,11 @@ from fedward.lab.local import LocalTransport, run_local
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
+from fedward.runs import verdict_words
 from fedward.runs.choices import Choices
+from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
+from fedward.runs.verdict import Verdict
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 
@@ -339,3 +343,30 @@ def test_the_best_round_has_a_metric_of_its_kind():
 def test_synthetic_images_have_one_class(tmp_path, capsys):
     assert cli.main(["run", "fedavg", "--set", SEVERAL, "--out", str(tmp_path / "run")]) == 2
     assert "synthetic images show one class each" in capsys.readouterr().err
+
+
+def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
+    """Two sites a little above 0.5 are what a model that guesses reaches every fourth time."""
+    run = Run.load(finished)
+    verdict = Verdict.of(run)
+    assert verdict
+    assert verdict.auroc
+    assert not verdict.auroc.is_interval
+    variances = []
+    for site in SITES:
+        rows = run.at(site, "test", verdict.round)
+        errors = []
+        for name in run.classes:
+            support = rows.get(f"support/{name}")
+            if support and support.value:
+                with_it = support.value
+                without = rows["auroc_macro"].n - with_it
+                errors.append(((with_it + without + 1) / (12 * with_it * without)) ** 0.5)
+        variances.append((sum(errors) / len(errors)) ** 2)
+    assert verdict.luck == pytest.approx(1.96 * sum(variances) ** 0.5 / len(SITES))
+    for mean, better in ((0.5 + 0.9 * verdict.luck, False), (0.5 + 1.1 * verdict.luck, True)):
+        other = replace(verdict, auroc=over_sites([mean, mean], "auroc_macro"))
+        assert other.is_above_baseline == better
+        assert verdict_words.lead(other).startswith("Better than") == better
+    alarm = replace(verdict, alarms=("Edema",))
+    assert "it sees Edema in more than half of the images without it" in verdict_words.lead(alarm)

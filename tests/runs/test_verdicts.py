@@ -36,6 +36,10 @@ class Federation(NamedTuple):
     """Number of sites that do not evaluate."""
     seed: int
     leaks: int = 0
+    round: int = 1
+    """The round that is judged; 0 is the model before training."""
+    external: bool = False
+    """Whether sites that never train have no training images."""
 
 
 COUNTS = st.lists(st.sampled_from([0, 0, 2, 4, 5, 9, 40]), min_size=4, max_size=4)
@@ -48,6 +52,8 @@ FEDERATIONS = st.builds(
     absent=st.integers(0, 2),
     seed=st.integers(0, 99),
     leaks=st.sampled_from([0, 0, 3]),
+    round=st.sampled_from([1, 1, 0]),
+    external=st.booleans(),
 )
 
 
@@ -73,11 +79,18 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
         evaluated += len(labels)
         rows = classification_metrics(probabilities, labels, CLASSES)
         told = withhold_small_counts([{**row, "split": "test"} for row in rows])
-        metrics += [{"round": 1, "site": site, **row} for row in told]
+        metrics += [{"round": federation.round, "site": site, **row} for row in told]
         found = AnswerCounts.of_one_answer(probabilities, labels)
         if found:
-            counts.append({"round": 1, "site": site, **found.to_wire()})
+            counts.append({"round": federation.round, "site": site, **found.to_wire()})
     trained = sites[federation.lazy :]
+    if federation.external:
+        none = {"round": 1, "split": "train", "value": 0, "n": 0}
+        metrics += [
+            {**none, "site": site, "name": name}
+            for site in sites[: federation.lazy]
+            for name in ("labelled", "unlabelled")
+        ]
     exchange = {"round": 1, "seconds": 1.0, "asked": sites, "replied": trained, "failed": {}}
     exchange |= {"bytes_down": 0, "bytes_up": 0, "peer_models": 0}
     head = {"format": 3, "id": "0" * 32, "method": "fedavg", "engine": "local", "seed": 1}
@@ -96,6 +109,8 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
 @given(FEDERATIONS)
 @example(Federation([[40, 40, 40, 40]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[40, 40, 40, 0]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+@example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=1, absent=0, seed=0, external=True))
+@example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=0, absent=0, seed=0, round=0))
 @settings(max_examples=15, deadline=None)
 def test_no_two_statements_contradict(federation: Federation) -> None:
     with TemporaryDirectory() as folder:
@@ -141,9 +156,11 @@ def _check_levels(verdict: Verdict) -> None:
         assert lead.startswith("Better than")
         assert ", but" not in lead
         assert min(part.value for part in verdict.parts) >= 0.5
+        assert verdict.round > 0
+    trained = {*tested.trained, *tested.without_training_images}
     assert tested.complete == (
         not (tested.untested or tested.partly or tested.unnamed)
-        and len(tested.trained) == len(tested.evaluated) == len(tested.sites)
+        and len(trained) == len(tested.evaluated) == len(tested.sites)
     )
 
 
@@ -157,7 +174,12 @@ def _check_sheet(verdict: Verdict, sheet: str) -> None:
     assert ("the numbers are too good" in sheet) == bool(verdict.leaks)
     for name in verdict.tested.untested:
         assert name in sheet.partition("Not tested: ")[2].partition(".")[0]
-    assert f"tested on {verdict.tested.images} other images" in sheet
+    assert f"tested on {verdict.tested.images} images" in sheet
     trained = len(verdict.tested.trained)
     of_all = f" of {len(verdict.tested.sites)}" if trained < len(verdict.tested.sites) else ""
-    assert trained == 0 or f"It was trained at {trained}{of_all} site" in sheet
+    is_trained = verdict.round > 0 and trained > 0
+    assert not is_trained or f"It was trained at {trained}{of_all} site" in sheet
+    assert ("no round of training improved it" in sheet) == (verdict.round == 0)
+    strangers = set(verdict.tested.evaluated) - set(verdict.tested.trained)
+    told = "tested at the sites that trained it" in sheet
+    assert not is_trained or told == (not strangers)

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from fedward.digests import file_digest
@@ -18,6 +19,7 @@ from fedward.runs.titles import METRIC_TITLES
 from fedward.runs.verdict import Verdict
 from fedward.storage.audit import LOG
 from fedward.terminal import one_line
+from fedward.text import count
 
 RESEARCH_ONLY = "Research alone. It is not a medical device, and not for diagnosis or treatment."
 _TEXT = """# Model card: {title}
@@ -59,7 +61,7 @@ Before any use elsewhere, evaluate the model on local images (`fedward evaluate`
 - {others}
 - A probability is no measure of doubt unless it was calibrated where it is used.
 - Sites differ. A mean over sites hides those at which the model is poor.
-- The numbers below are of the sites that trained the model. Other hospitals must expect lower ones.
+- {tested} Other hospitals must expect lower numbers.
 - The model may reveal something about its training images.
 
 ## Data
@@ -117,10 +119,16 @@ class ModelCard:
         classes = f"{len(self.model.classes)} classes"
         if not self.model.label_kind.exclusive:
             classes += " of which an image may show several or none"
+        if self._verdict and self._verdict.unimproved:
+            return (
+                f"A classifier of 2D images into {classes}: the model before training with "
+                f"{self.run.info.method}, which no round improved."
+            )
+        trained = sum(line.trained > 0 for line in site_lines(self.run)) or len(self.sites)
         return (
             f"A classifier of 2D images into {classes}, trained with {self.run.info.method} in "
-            f"{self.round} rounds of federated learning at {len(self.sites)} sites. Images stayed "
-            "at their sites."
+            f"{count(self.round, 'round')} of federated learning at {count(trained, 'site')}. "
+            "Images stayed at their sites."
         )
 
     @property
@@ -149,7 +157,8 @@ class ModelCard:
             others=self.model.label_kind.card_limit,
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
-            verdict=_cell(self._verdict()),
+            tested=verdict_words.where_tested(self._verdict) if self._verdict else "Not tested.",
+            verdict=_cell(self._judgement()),
             performance=self._performance(),
             run=_cell(info.id),
             ended=_cell(f"{info.ended}"),
@@ -165,9 +174,14 @@ class ModelCard:
             ),
         )
 
-    def _verdict(self) -> str:
-        verdict = Verdict.of(self.run, self.round)
-        return verdict_words.text(verdict) if verdict else "Not measured on test images."
+    @cached_property
+    def _verdict(self) -> Verdict | None:
+        return Verdict.of(self.run, self.round)
+
+    def _judgement(self) -> str:
+        if self._verdict is None:
+            return "Not measured on test images."
+        return verdict_words.text(self._verdict)
 
     def _temperature(self) -> str:
         if self.model.temperature == 1:

@@ -38,8 +38,10 @@ class Sheet:
     sites: Sequence[SiteLine]
     trained_with: str
     """Whose images it was trained with."""
+    learned: bool
+    """Whether some training improved it."""
     labelled: int
-    """Labelled images of the sites that report them, or of the server if the labels are there."""
+    """Labelled images of the sites that trained, or of the server if the labels are there."""
     unlabelled: int
     """Unlabelled images of the sites that report them.
 
@@ -102,8 +104,9 @@ def _sheet(run: Run) -> Sheet:
         round=choices.reported,
         named=verdict_words.names_of(run.classes),
         sites=sites,
-        trained_with=_trained_with(run, sites),
-        labelled=run.server_labels or sum(line.labelled or 0 for line in sites),
+        trained_with=_trained_with(run, sites, verdict),
+        learned=not (verdict and verdict.unimproved),
+        labelled=run.server_labels or sum(line.labelled or 0 for line in _learners(run, sites)),
         unlabelled=sum(line.unlabelled or 0 for line in _learners(run, sites)),
         tested=verdict.tested.images if verdict else sum(line.test for line in sites),
         verdict=verdict,
@@ -130,9 +133,11 @@ def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
     return trained if trained or run.server_labels else sites
 
 
-def _trained_with(run: Run, sites: Sequence[SiteLine]) -> str:
+def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) -> str:
     """Return a sentence on where the model was trained."""
     learners = _learners(run, sites)
+    if verdict and verdict.unimproved:
+        return f"It is {words.first_model(run)}: no round of training improved it."
     if run.info.models_stay_at_sites:
         return f"Each of {count(len(learners), 'site')} trained a model of its own, on its images."
     of_all = ""
@@ -159,10 +164,11 @@ def _limits(run: Run, verdict: Verdict | None) -> list[str]:
     for sentence in (uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)):
         if sentence:
             limits.append(sentence)
-    limits.append(
-        "It was tested at the sites that trained it. At another hospital, with other cameras or "
-        "patients, it may be worse."
-    )
+    if verdict:
+        limits.append(
+            f"{verdict_words.where_tested(verdict)} At another hospital, with other cameras or "
+            "patients, it may be worse."
+        )
     limits.append(run.label_kind.limit)
     limits.append("It was trained once. Another training of the same kind may give other numbers.")
     return limits

@@ -8,6 +8,8 @@ Console, report, clinician's sheet, model card and notebooks show these numbers 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import sqrt
+from statistics import fmean
 from typing import Literal, TypeAlias
 
 from fedward.evaluation.answer_counts import AnswerCounts
@@ -26,6 +28,8 @@ CHANCE = 0.5
 """AUROC of guessing."""
 UNNAMED = "too rare to name"
 """Name of the images of classes with fewer than five at their site."""
+_NORMAL = 1.96
+"""Standard errors in half a 95 % interval."""
 _HALF = 0.5
 """Sensitivity below which a model misses more images of a class than it finds."""
 
@@ -77,6 +81,8 @@ class Tested:
     """Sites whose training was used in some round."""
     evaluated: tuple[str, ...]
     """Sites that evaluated the model."""
+    without_training_images: tuple[str, ...] = ()
+    """Sites that only evaluate, for they have no training images."""
     trains_at_sites: bool = True
     """Whether the run needs its sites to train; False where the server alone has labels."""
 
@@ -85,7 +91,8 @@ class Tested:
         """Sites that the model should have learned from, and did not."""
         if not self.trains_at_sites:
             return ()
-        return tuple(site for site in self.sites if site not in self.trained)
+        known = {*self.trained, *self.without_training_images}
+        return tuple(site for site in self.sites if site not in known)
 
     @property
     def not_evaluated(self) -> tuple[str, ...]:
@@ -156,6 +163,9 @@ class Verdict:
     """Right answers to all evaluated images; None where an image may show several classes."""
     auroc: OverSites | None
     """Macro AUROC over sites."""
+    luck: float
+    """How far from 0.5 the macro AUROC of guessing may be by chance alone; 0 where each image has
+    one answer, and where the AUROC has an interval over sites."""
     common: Measured | None
     """The commonest class: how often always answering it would be right."""
     classes: tuple[Measured, ...]
@@ -170,6 +180,10 @@ class Verdict:
     """Other tested classes of which it recognises no image -> their test images."""
     guessed: tuple[str, ...]
     """Classes of several whose mean AUROC is no better than guessing."""
+    alarms: tuple[str, ...]
+    """Classes of several that it names for more than half of the images without them."""
+    unimproved: bool
+    """Whether it is the model before training: no round has a better one by validation."""
     tells_apart: bool
     """Whether its balanced accuracy over sites is above that of guessing."""
     confidence: ConfidenceHistogram | None
@@ -195,7 +209,8 @@ class Verdict:
         - mixed: everything else
 
         Where an image may show several classes, the macro AUROC over sites is compared with that
-        of guessing, and each class must be predicted and above chance.
+        of guessing, and each class must be predicted, above chance, and not named for most images
+        without it. A model that no round improved is not good.
 
         Args:
             run: the run.
@@ -242,7 +257,9 @@ class Verdict:
     def is_above_baseline(self) -> bool:
         """Whether the whole interval is above always answering one class, or above guessing."""
         if not self.exclusive:
-            return self.auroc is not None and self.auroc.is_above(CHANCE)
+            return self.auroc is not None and (
+                self.auroc.is_above(CHANCE) and self.auroc.mean > CHANCE + self.luck
+            )
         low = self.overall.low if self.overall else None
         return low is not None and self.common is not None and low > self.common.value
 
@@ -250,7 +267,9 @@ class Verdict:
     def is_below_baseline(self) -> bool:
         """Whether the whole interval is below it."""
         if not self.exclusive:
-            return self.auroc is not None and self.auroc.is_below(CHANCE)
+            return self.auroc is not None and (
+                self.auroc.is_below(CHANCE) and self.auroc.mean < CHANCE - self.luck
+            )
         high = self.overall.high if self.overall else None
         return high is not None and self.common is not None and high < self.common.value
 
@@ -296,6 +315,7 @@ class _Judge:
             right = sum(site.right for site in accuracies)
             overall = Measured.of_counts("", right, self.tested.images)
         sites = accuracies if exclusive else self._ranked_sites(aurocs)
+        auroc = over_sites(list(aurocs.values()), "auroc_macro")
         undecided = Verdict(
             level="mixed",
             round=self.round,
@@ -304,7 +324,8 @@ class _Judge:
             exclusive=exclusive,
             tested=self.tested,
             overall=overall,
-            auroc=over_sites(list(aurocs.values()), "auroc_macro"),
+            auroc=auroc,
+            luck=0.0 if exclusive or (auroc and auroc.is_interval) else self._luck(aurocs),
             common=self._common() if exclusive else None,
             classes=_lowest_first(self._classes()),
             unnamed=self._unnamed(overall),
@@ -312,6 +333,8 @@ class _Judge:
             never=self._never(),
             missed=self._missed(),
             guessed=() if exclusive else self._guessed(),
+            alarms=() if exclusive else self._alarms(),
+            unimproved=self.round == 0 and not self.run.server_labels,
             tells_apart=self._tells_apart(),
             confidence=self._confidence(overall),
             findings=() if exclusive else tuple(self._findings()),
@@ -369,6 +392,9 @@ class _Judge:
             sites=run.info.sites,
             trained=tuple(line.site for line in self.lines if line.trained),
             evaluated=evaluated,
+            without_training_images=tuple(
+                line.site for line in self.lines if line.labelled == 0 and line.unlabelled == 0
+            ),
             trains_at_sites=not run.server_labels,
         )
 
@@ -458,6 +484,36 @@ class _Judge:
                 guessed.append(name)
         return tuple(guessed)
 
+    def _alarms(self) -> tuple[str, ...]:
+        if self.counts is None:
+            return ()
+        confusion = self.counts.confusion
+        others = confusion.total - confusion.images
+        is_alarm = confusion.false_positives > _HALF * others
+        return tuple(name for name, alarm in zip(self.run.classes, is_alarm, strict=True) if alarm)
+
+    def _luck(self, sites: Iterable[str]) -> float:
+        """Return 1.96 standard errors of the mean macro AUROC of a model that guesses.
+
+        The variance of a class's AUROC is that of Mann and Whitney's statistic without ties,
+        (n + 1) / (12 a b) for a images with the class and b = n - a without. Classes are taken to
+        err together, which is the widest case, and sites independently. Without the number of
+        images of any class at a site nothing is shown.
+        """
+        rows = self.run.metrics.test_rows("auroc_macro", self.round)
+        squares = []
+        for site in sites:
+            images = rows[site].n
+            errors = []
+            for name in self.run.classes:
+                shown = self.run.metrics.values("test", f"support/{name}", self.round).get(site)
+                if shown and shown < images:
+                    errors.append(sqrt((images + 1) / (12 * shown * (images - shown))))
+            if not errors:
+                return CHANCE
+            squares.append(fmean(errors) ** 2)
+        return _NORMAL * sqrt(sum(squares)) / max(len(squares), 1)
+
     def _tells_apart(self) -> bool:
         """Return whether the balanced accuracy's interval over sites is above that of guessing."""
         gains = []
@@ -525,6 +581,8 @@ def _level(verdict: Verdict) -> Level:
         or verdict.missed
         or verdict.weak
         or verdict.guessed
+        or verdict.alarms
+        or verdict.unimproved
         or verdict.leaks
         or any(one.is_worse for one in verdict.compared)
     )

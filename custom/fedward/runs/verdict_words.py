@@ -12,6 +12,8 @@ _MOST_IN_LEAD = 5
 """Classes up to which their names are listed rather than counted."""
 _LONGEST_IN_LEAD = 60
 """Characters of a list of names in the first sentence."""
+_MOST_CHAINED = 2
+"""Exceptions up to which "and" joins them."""
 _LONGEST_LIST = 170
 """Characters of a list of names: the fourteen findings of a chest X-ray fit."""
 _MOST_COMPARED = 5
@@ -40,8 +42,10 @@ def lead(verdict: Verdict) -> str:
     exceptions = _exceptions(verdict)
     answer = _answer(verdict)
     if exceptions:
-        joint = ", and " if answer.startswith("Not ") else ", but "
-        answer += joint + ", and ".join(exceptions)
+        joint = ", but " if answer.startswith(("Better ", "It tells ")) else ", and "
+        # A long chain of "and" is not read to its end.
+        between = ", and " if len(exceptions) <= _MOST_CHAINED else "; "
+        answer += joint + between.join(exceptions)
     return f"{answer}."
 
 
@@ -74,6 +78,8 @@ def _exceptions(verdict: Verdict) -> list[str]:
 def _failures(verdict: Verdict) -> list[str]:
     """Return where the model fails."""
     failures = []
+    if verdict.unimproved:
+        failures.append("no round of training improved it")
     if verdict.leaks:
         failures.append(f"it has trained on some of the test {verdict.unit}s")
     if verdict.never:
@@ -91,7 +97,13 @@ def _failures(verdict: Verdict) -> list[str]:
             f"{_few_names([one.name for one in verdict.weak])}"
         )
     if verdict.guessed:
-        failures.append(f"not for {_few_names(verdict.guessed)}")
+        failures.append(f"it only guesses about {_few_names(verdict.guessed)}")
+    if verdict.alarms:
+        them = "it" if len(verdict.alarms) == 1 else "them"
+        failures.append(
+            f"it sees {_few_names(verdict.alarms)} in more than half of the {verdict.unit}s "
+            f"without {them}"
+        )
     return failures
 
 
@@ -102,8 +114,10 @@ def _gaps(verdict: Verdict) -> list[str]:
         gaps.append(f"was not tested for {_few_names(verdict.tested.untested)}")
     elif not verdict.tested.all_classes:
         gaps.append("not every class was tested at every site")
-    if verdict.tested.not_trained or verdict.tested.not_evaluated:
-        gaps.append("not all sites took part")
+    if verdict.tested.not_trained:
+        gaps.append("not every site trained it")
+    if verdict.tested.not_evaluated:
+        gaps.append("not tested at every site")
     return gaps
 
 
@@ -318,6 +332,14 @@ def took_no_part(verdict: Verdict) -> str:
             f"{len(sites)} of {all_sites} never trained{_in_brackets(sites)}: the model has seen "
             "none of their images."
         )
+    if tested.without_training_images:
+        sites = tested.without_training_images
+        they = "has" if len(sites) == 1 else "have"
+        sentences.append(
+            f"{len(sites)} of {all_sites} only evaluate{'s' if len(sites) == 1 else ''} the model"
+            f"{_in_brackets(sites)}: {'it' if len(sites) == 1 else 'they'} {they} no training "
+            "images."
+        )
     if tested.not_evaluated:
         sites = tested.not_evaluated
         they = "it is" if len(sites) == 1 else "they are"
@@ -326,6 +348,23 @@ def took_no_part(verdict: Verdict) -> str:
             "not in its numbers."
         )
     return " ".join(sentences)
+
+
+def where_tested(verdict: Verdict) -> str:
+    """Return a sentence on whether the sites that tested the model also trained it."""
+    evaluated = verdict.tested.evaluated
+    # A run that keeps no record of rounds says of no site that it trained.
+    strangers = [site for site in evaluated if site not in verdict.tested.trained]
+    if verdict.unimproved:
+        return "It was tested at the sites of its run alone."
+    if not strangers or not verdict.tested.trained:
+        return "It was tested at the sites that trained it."
+    if len(strangers) == len(evaluated):
+        return f"It was tested at {count(len(evaluated), 'site')} that did not train it."
+    return (
+        f"It was tested at {count(len(evaluated), 'site')}, {len(strangers)} of which did not "
+        "train it."
+    )
 
 
 def _in_brackets(sites: Sequence[str]) -> str:
@@ -374,6 +413,11 @@ def referral(verdict: Verdict) -> list[str]:
         sentences.append(
             f"This holds for {unit}s like the tested ones alone. Nobody knows before reading "
             "which class an image shows, so a human must still read all."
+        )
+    if verdict.leaks and not must_read_all:
+        sentences.append(
+            f"It has trained on some of these {unit}s and was right for them the more often, so a "
+            "human must still read all."
         )
     sentences.append(trust(verdict))
     return sentences
