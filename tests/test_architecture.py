@@ -17,6 +17,7 @@ LONGEST_CHAIN = 21
 """Imports from one module to the next, counted along the longest way down."""
 
 MAY_USE: dict[str, set[str]] = {
+    "cards": set(),
     "digests": set(),
     "errors": set(),
     "frozen": set(),
@@ -34,15 +35,26 @@ MAY_USE: dict[str, set[str]] = {
     "cli": {"errors", "terminal"},
     "faults": {"errors"},
     "__main__": {"cli"},
-    "sites": {"errors", "faults", "labels", "private", "seeds", "terminal", "text", "yaml_text"},
+    "sites": {
+        "cards",
+        "errors",
+        "faults",
+        "labels",
+        "private",
+        "seeds",
+        "terminal",
+        "text",
+        "yaml_text",
+    },
     "evaluation": {"errors", "labels", "sites"},
-    "protocol": {"digests", "errors", "evaluation", "model_state", "terminal"},
+    "protocol": {"cards", "digests", "errors", "evaluation", "model_state", "terminal"},
     "registry": {"errors", "evaluation"},
     "methods": {"errors", "frozen", "model_state", "registry", "seeds"},
     "nets": {"digests", "errors", "registry", "seeds"},
     "views": {"errors", "registry"},
     "label_kinds": {"errors", "evaluation", "labels", "methods", "sites"},
     "config": {
+        "cards",
         "digests",
         "errors",
         "faults",
@@ -90,7 +102,7 @@ MAY_USE: dict[str, set[str]] = {
         "speed",
         "views",
     },
-    "runs": {"errors", "evaluation", "label_kinds", "storage", "text"},
+    "runs": {"cards", "errors", "evaluation", "label_kinds", "storage", "text"},
     "security": {
         "config",
         "digests",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedward.cards import STUDY_ITEMS, card
 from fedward.digests import digest
 from fedward.errors import ConfigError, did_you_mean
 from fedward.faults import explain, names_in
@@ -28,8 +29,21 @@ from fedward.registry import METHODS, METRICS, SURVEY, VIEWS, Extension, extensi
 if TYPE_CHECKING:
     from fedward.methods.settings import Settings
 
-DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
-"""The eight ISIC 2019 diagnoses, in FedPerl's order."""
+DERMOSCOPY_TITLES = {
+    "MEL": "melanoma",
+    "NV": "melanocytic nevus",
+    "BCC": "basal cell carcinoma",
+    "AK": "actinic keratosis",
+    "BKL": "benign keratosis",
+    "DF": "dermatofibroma",
+    "VASC": "vascular lesion",
+    "SCC": "squamous cell carcinoma",
+}
+"""The eight ISIC 2019 diagnoses, in FedPerl's order, and what they stand for."""
+DERMOSCOPY = tuple(DERMOSCOPY_TITLES)
+_Texts: TypeAlias = Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])]
+_LONGEST_TITLE = 60
+"""Characters of a class's title."""
 
 
 class _Frozen(BaseModel):
@@ -45,6 +59,17 @@ class DataSpec(_Frozen):
     """Name of the data set in reports."""
     classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
     """K distinct names; output k of the network is class k. A site may have only some of them."""
+    titles: Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])] = (
+        Field(
+            default_factory=lambda fields: (
+                DERMOSCOPY_TITLES if fields.get("classes") == DERMOSCOPY else {}
+            ),
+            validate_default=True,
+        )
+    )
+    """Class -> what it stands for on pages, such as ``MEL`` -> ``melanoma``.
+
+    Classes without a title are shown by their names alone."""
     multi_label: bool = False
     """True: an image may show any number of the classes. False: exactly one."""
     image_size: int = Field(32, ge=16, le=1024)
@@ -60,6 +85,11 @@ class DataSpec(_Frozen):
 
     A patient is a group in a site's file, and has one label. The prediction for a patient is the
     mean of the probabilities of the patient's images."""
+    card: _Texts = Field(default_factory=dict, validate_default=True)
+    """What the study states about itself: field -> text.
+
+    :data:`fedward.cards.STUDY_ITEMS` lists the fields, such as ``intended_use``. Pages show them,
+    and call the others "not stated"."""
 
     @property
     def label_kind(self) -> LabelKind:
@@ -74,6 +104,28 @@ class DataSpec(_Frozen):
                 " set evaluate_by=image with multi_label"
             )
         return self
+
+    @field_validator("titles")
+    @classmethod
+    def _titles_of_classes(
+        cls, titles: Mapping[str, str], info: ValidationInfo
+    ) -> Mapping[str, str]:
+        classes = info.data.get("classes", titles)
+        others = {name: title for name, title in titles.items() if name not in classes}
+        # A job with classes of its own may have been made from one with the default ones.
+        unknown = [name for name in others if DERMOSCOPY_TITLES.get(name) != others[name]]
+        if unknown:
+            raise ValueError(f"{unknown[0][:80]!r} is not one of the classes")
+        titles = {name: title for name, title in titles.items() if name in classes}
+        for title in titles.values():
+            if not (1 <= len(title) <= _LONGEST_TITLE and title.isprintable()):
+                raise ValueError(f"titles have 1 to {_LONGEST_TITLE} printable characters")
+        return FrozenMapping(titles)
+
+    @field_validator("card")
+    @classmethod
+    def _known_items(cls, texts: Mapping[str, str]) -> Mapping[str, str]:
+        return FrozenMapping(card(texts, STUDY_ITEMS))
 
     @field_validator("views")
     @classmethod
@@ -255,6 +307,7 @@ class Experiment(_Frozen):
             metric_names=(*kind.metric_names, *kind.error_names, *self.metrics),
             training_numbers=requirements.sends.reported,
             withheld=requirements.tensors.withheld,
+            card=requirements.sends.card,
             distributions=requirements.tensors.distributions,
             exclusive=kind.exclusive,
             fewest_others=kind.fewest_others,

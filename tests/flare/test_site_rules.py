@@ -52,7 +52,7 @@ def kit(tmp_path):
     return folder
 
 
-ONLY_AT_WORK = {"maximum_questions", "maximum_questions_in_all", "maximum_sums"}
+ONLY_AT_WORK = {"maximum_questions", "maximum_questions_in_all", "maximum_sums", "card"}
 """Rules of which a job's settings tell nothing."""
 
 

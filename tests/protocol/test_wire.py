@@ -217,6 +217,13 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"label_counts": None}, "label_counts"),
         ({"synthetic": "isic"}, "synthetic: expected true"),
         ({"synthetic": False}, "synthetic: expected true"),
+        *[
+            ({"card": {"texts": {"devices": text}, "unusable": 0}}, r"card\.texts: expected texts")
+            for text in ("x" * 301, "", "a\nb", "\x1b[2J", "\u202egnp", " a", 7, None, ["a"])
+        ],
+        ({"card": {"texts": {"patient": "A"}, "unusable": 0}}, "card of s: expected only approval"),
+        ({"card": {"texts": {}, "unusable": 3}}, "unusable: expected a count in fives"),
+        ({"card": None}, "card"),
         ({"minutes": "long"}, "minutes: expected a number of 0 or more"),
         ({"minutes": -1.0}, "minutes: expected a number of 0 or more"),
         ({"scores": [0] * 64}, "expected no further name, found 'scores'"),
@@ -280,6 +287,15 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
 def test_meta_outside_the_list_is_refused(change, message):
     with pytest.raises(WireError, match=message):
         check(answer(**change), "s", request())
+
+
+def test_a_card_is_refused_where_the_method_does_not_declare_it():
+    card = {"texts": {"devices": "<script>"}, "unusable": 5}
+    check(answer(card=card), "s", request())
+    undeclared = replace(NEEDS, sends=replace(NEEDS.sends, card=False))
+    rules = rules_of(undeclared, CLASSES)
+    with pytest.raises(WireError, match="card of s: expected only nothing"):
+        answer_checks.check_answer(answer(card=card), "s", request(), rules)
 
 
 @pytest.mark.parametrize("off", [5e-7, 2e-6])

@@ -212,7 +212,7 @@ def test_contents_lead_to_all_sections(make_run):
     sections = [attrs["id"] for tag, attrs in page.tags if tag == "h2"]
     links = [attrs["href"] for tag, attrs in page.tags if tag == "a"]
     assert links == ["clinician.html", *(f"#{name}" for name in sections)]
-    assert len(sections) == 9
+    assert len(sections) == 10
 
 
 def test_sites_sort_as_a_person_would(make_run):

@@ -11,6 +11,7 @@ from pages import Page
 from run_folders import CLASSES, SITES, add_answers, write_run
 
 from chromium import start_browser
+from fedward.cards import SITE_ITEMS, STUDY_ITEMS
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.intervals import mean_and_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
@@ -148,6 +149,9 @@ def test_it_fits_one_page_of_paper_and_a_phone(folder, tmp_path):
         f"squamous cell carcinoma {number}" for number in range(30)
     ]
     info["experiment"]["key_metric"] = "accuracy"
+    info["experiment"]["data"]["card"] = dict.fromkeys(STUDY_ITEMS, "words " * 50)
+    words = {"texts": dict.fromkeys(SITE_ITEMS, "<script>alert(1)</script>" * 12), "unusable": 5}
+    info["cards"] = {"site-1": words}
     (long / "run.json").write_text(json.dumps(info))
     add_many_classes(long, 30)
     write_report(long)
@@ -249,5 +253,11 @@ def test_of_many_classes_the_commonest_are_shown(tmp_path):
     (folder / "run.json").write_text(json.dumps(info))
     add_many_classes(folder, 20)
     write_report(folder)
-    assert len(sheet(folder).tables["table-sheet"]) == 1 + 12
-    assert "The 8 rarest classes are in the full report." in sheet(folder).text
+    page = sheet(folder)
+    rows = page.tables["table-sheet"]
+    assert len(rows) == 1 + 10
+    assert "The 10 rarest classes are in the full report." in page.text
+    beginning = "20 classes: the 10 in the table below, "
+    sentence = page.text.partition(beginning)[2].partition(". It")[0]
+    named = set(sentence.replace(" and ", ", ").split(", "))
+    assert named | {row[0] for row in rows[1:]} == set(info["experiment"]["data"]["classes"])

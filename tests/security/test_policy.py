@@ -33,6 +33,7 @@ from fedward.security.policy import (
     findings,
     read_policy,
 )
+from fedward.sites import Rejected
 from hospital import HERE, fresh, hospital, request
 
 SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
@@ -957,3 +958,19 @@ def test_the_policy_of_one_user_with_all_data_forbids_nothing(tmp_path):
     experiment = hospital("fedperl", minimum_replies=1, options={**ONE_IMAGE, "anonymise": False})
     message = request(experiment, crafted(experiment), members=1)
     assert site(tmp_path, experiment, OPEN).handle(message).meta["steps"] == 1
+
+
+@pytest.mark.proves(
+    "server",
+    "a site's card, which its file has and its policy does not let out",
+    "the card stays at the site; refused rows leave in fives, with the card alone",
+)
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_card_leaves_only_if_the_policy_lets_it(tmp_path, allowed):
+    experiment = hospital()
+    here = site(tmp_path, experiment, Policy(card=allowed))
+    rejected = tuple(Rejected(row, f"image-{row}", "unreadable") for row in range(9))
+    texts = {"devices": "one camera"}
+    here.data = replace(here.data, card=texts, rejected=rejected)
+    card = here.handle(request(experiment)).meta.get("card")
+    assert card == ({"texts": texts, "unusable": 5} if allowed else None)

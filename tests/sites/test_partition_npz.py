@@ -292,6 +292,8 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
         "--classes",
         "no",
         "yes",
+        "--titles",
+        "yes=benign or none",
     ]
     assert cli.main(words) == 0
     text = capsys.readouterr().out
@@ -309,6 +311,8 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     assert info["experiment"]["data"] == {
         "name": "breast",
         "classes": ["no", "yes"],
+        "titles": {"yes": "benign or none"},
+        "card": {},
         "multi_label": False,
         "image_size": 16,
         "channels": 1,

@@ -59,6 +59,7 @@ def rules_of(
         metric_names=(*kind.metric_names, *kind.error_names),
         training_numbers=needs.sends.reported,
         withheld=needs.tensors.withheld,
+        card=needs.sends.card,
         distributions=needs.tensors.distributions,
         exclusive=kind.exclusive,
         fewest_others=kind.fewest_others,

@@ -4,9 +4,9 @@ Nothing heavy is imported before the command runs.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
@@ -95,7 +95,9 @@ def _annotate(options: argparse.Namespace) -> int:
     kind = kind_of_field(options.multi_label or data_file.get("multi_label") is True)
     _check_classes(options.classes, kind)
     _check_form(options.export)
-    pictures = Pictures(options.site_file, options.classes, kind)
+    pictures = Pictures(
+        options.site_file, options.classes, kind, _titles(data_file, options.classes)
+    )
     queue = queue_of(options.site_file, kind)
     _check_kind(queue, kind)
     if options.export:
@@ -111,6 +113,14 @@ def _annotate(options: argparse.Namespace) -> int:
     if options.returned:
         return _import(options, queue, pictures)
     return _serve(options, queue, pictures)
+
+
+def _titles(data_file: Mapping[str, Any], classes: Sequence[str]) -> dict[str, str]:
+    """Return the job's titles of its classes, by data.json; of the default classes, fedward's."""
+    titles = data_file.get("titles", DataSpec(classes=tuple(classes)).titles)
+    if not isinstance(titles, Mapping):
+        return {}
+    return {name: str(titles[name]) for name in classes if titles.get(name)}
 
 
 def _check_kind(queue: "Queue", kind: LabelKind) -> None:

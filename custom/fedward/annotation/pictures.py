@@ -3,7 +3,7 @@
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,7 @@ class Pictures:
         site_file: as for :func:`fedward.sites.load_site`.
         classes: the job's classes.
         label_kind: what an image of the job may show.
+        titles: class -> its title in the job, where the site file has none.
 
     Raises:
         DataError: the site file, its CSV or its npz cannot be used; or it names classes that the
@@ -87,7 +88,11 @@ class Pictures:
     """
 
     def __init__(
-        self, site_file: Path, classes: Sequence[str], label_kind: LabelKind = ONE_LABEL
+        self,
+        site_file: Path,
+        classes: Sequence[str],
+        label_kind: LabelKind = ONE_LABEL,
+        titles: Mapping[str, str] | None = None,
     ) -> None:
         file = read_site_file(site_file)
         check_label_fields(file, classes, label_kind)
@@ -95,7 +100,7 @@ class Pictures:
         self.site = _name_of_site(site_file, file)
         """The name of the site."""
         self.classes = classes
-        self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
+        self.words = {name: _words(file, name, titles or {}) for name in classes}
         """Class -> its title and definition, as readers see them."""
         self.names: dict[str, str] = {}
         """The site's own words for classes -> the classes."""
@@ -288,6 +293,14 @@ def _name_of_site(site_file: Path, file: ManifestSite | NpzSite) -> str:
     if not is_nameless:
         return file.site
     return kit_site(site_file) or file.site
+
+
+def _words(file: ManifestSite | NpzSite, name: str, titles: Mapping[str, str]) -> ClassWords:
+    """Return how a class is explained: in the site's words, else by its title in the job."""
+    words = file.reading.classes.get(name, ClassWords())
+    if words.title or name not in titles:
+        return words
+    return words.model_copy(update={"title": titles[name]})
 
 
 def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:

@@ -188,6 +188,10 @@ class Admission:
         """Return the fewest images that a step must use."""
         return _policy(self._site, self._read).minimum_batch
 
+    def lets_card_out(self) -> bool:
+        """Return whether what the site's card says may leave it."""
+        return _policy(self._site, self._read).card
+
     def check_steps(self, taken: int) -> None:
         """Raise PolicyError if a round took fewer steps than the policy asks for.
 

@@ -15,6 +15,7 @@ from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.client.survey import SurveyClient, hashable
+from fedward.evaluation.in_fives import in_fives
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement
@@ -182,6 +183,8 @@ class Client(Respondent):
         meta["unlabelled"] = len(data.unlabelled)
         if self.source.file is None:
             meta["synthetic"] = True
+        if data.card and self.requirements.sends.card and self.admission.lets_card_out():
+            meta["card"] = self._card(data)
         meta |= self._evaluation(request, model) if request.evaluate else {"metrics": []}
         arrays: dict[str, np.ndarray] = {}
         if request.task not in wire.UNTRAINED:
@@ -193,6 +196,12 @@ class Client(Respondent):
                 withheld = self.algorithm.requirements.tensors.withheld(request.task)
                 arrays = wire.difference(update.model, model, withheld)
         return self._checked(Message(meta, arrays), message, model)
+
+    @staticmethod
+    def _card(data: SiteData) -> dict[str, Any]:
+        """Return what a site states about its images, and how many rows it cannot use, in fives."""
+        unusable = sum(row.counted for row in data.rejected)
+        return {"texts": dict(data.card), "unusable": in_fives(unusable)}
 
     def _evaluation(self, request: TaskRequest, model: State) -> dict[str, Any]:
         """Return the fields of an answer about a model's results on the site's images.

@@ -17,8 +17,8 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
 - ``gave``: SHA-256 of the update that left, as it left.
 - ``dtype``, ``norm``: float32 or float16, and the update's L2 norm as the server reads it; empty
   for an encrypted update.
-- ``labelled``, ``unlabelled``, ``steps``: counts that left. ``metrics``, ``binned``, ``survey``:
-  SHA-256 of what left.
+- ``labelled``, ``unlabelled``, ``steps``: counts that left. ``metrics``, ``binned``, ``survey``,
+  ``card``: SHA-256 of what left.
 - ``error``: the text that left in place of an answer.
 - ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
   questions, where it has them.
@@ -202,7 +202,7 @@ class SiteLog:
             row["norm"] = wire.norm(update)
         for name in _COUNTS:
             row[name] = meta.get(name)
-        for name in ("metrics", "binned", "survey"):
+        for name in ("metrics", "binned", "survey", "card"):
             row[name] = digest(meta[name]) if meta.get(name) else None
         row["error"] = meta.get("error")
         return row

@@ -13,7 +13,9 @@ from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
 from fedward.runs import verdict_words
+from fedward.runs.about import NOT_STATED, About, with_titles
 from fedward.runs.run import Run
+from fedward.runs.sentences import named
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.titles import METRIC_TITLES
 from fedward.runs.verdict import Verdict
@@ -56,6 +58,10 @@ Research on images like those of the sites below: of the same kind, from the sam
 and patients{each}.
 Before any use elsewhere, evaluate the model on local images (`fedward evaluate`).
 
+What the study states about itself. Nobody has checked it.
+
+{study}
+
 ## Limits
 
 - {others}
@@ -70,6 +76,10 @@ Counts of images as the sites reported them. Validation and test images of class
 {few} are left out.
 
 {data}
+
+What the sites state about their images:
+
+{cards}
 
 ## Performance
 
@@ -149,14 +159,16 @@ class ModelCard:
             channels=spec.data.channels,
             size=spec.data.image_size,
             number=len(self.model.classes),
-            classes=listed(map(_cell, self.model.classes)),
+            classes=listed(map(_cell, with_titles(self.run, self.model.classes))),
             net=f"`{_cell(spec.net)}`",
             temperature=self._temperature(),
             output=self.model.label_kind.output,
             each=", each of one of the classes" if self.model.label_kind.exclusive else "",
             others=self.model.label_kind.card_limit,
             few=SMALLEST_COUNT,
+            study=_table(("item", "statement"), self._study()),
             data=self._data(site_lines(self.run)),
+            cards=_table(("item", "site", "statement"), self._cards()),
             tested=verdict_words.where_tested(self._verdict) if self._verdict else "Not tested.",
             verdict=_cell(self._judgement()),
             performance=self._performance(),
@@ -182,6 +194,22 @@ class ModelCard:
         if self._verdict is None:
             return "Not measured on test images."
         return verdict_words.text(self._verdict)
+
+    @property
+    def _about(self) -> About:
+        return About.of(self.run, site_lines(self.run))
+
+    def _study(self) -> list[tuple[str, str]]:
+        return [(title, text or NOT_STATED) for title, text in self._about.study.items()]
+
+    def _cards(self) -> list[tuple[str, str, str]]:
+        rows = []
+        for item in self._about.items:
+            for text, sites in item.texts.items():
+                rows.append((item.title, ", ".join(sites), text))
+            if item.silent:
+                rows.append((item.title, named(item.silent), NOT_STATED))
+        return rows
 
     def _temperature(self) -> str:
         if self.model.temperature == 1:

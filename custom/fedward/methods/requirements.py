@@ -80,6 +80,8 @@ class Sends:
 
     Sites then leave out labelled images of rare classes, which such a sum would reveal.
     """
+    card: bool = True
+    """Whether answers may carry the site's card, where the site's policy lets it out."""
 
     def __post_init__(self) -> None:
         names = self.losses | self.logs | self.records

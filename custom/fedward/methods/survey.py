@@ -32,7 +32,7 @@ class Survey:
     def __init__(self, settings: SurveySettings) -> None:
         self.settings = settings
         self.requirements = Requirements(
-            sends=Sends(records=frozenset({"surveys"})),
+            sends=Sends(records=frozenset({"surveys"}), card=False),
             unsupported={
                 Feature.SECURE_AGGREGATION: _NO_MODEL,
                 Feature.ROBUST_MEAN: _NO_MODEL,

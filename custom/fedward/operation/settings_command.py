@@ -108,10 +108,14 @@ def _values(experiment: Experiment) -> dict[str, Any]:
     return values
 
 
+_TEXTS = ("data.titles", "data.card")
+"""Settings whose names are the user's own, so that they are one value."""
+
+
 def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested mappings, with names joined by dots."""
     for name, value in fields.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and f"{prefix}{name}" not in _TEXTS:
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fedward.cards import SITE_ITEMS
 from fedward.errors import WireError
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.array_checks import check_arrays, check_ciphers, check_distributions
@@ -57,6 +58,9 @@ def check_answer(
             return excuse
         content = _content(Answer, answer, site, round_)
         _check_work(content, rules.training_numbers)
+        if content.card is not None:
+            items = SITE_ITEMS if rules.card else ()
+            refuse_other_names(f"card of {site}", content.card.texts, items)
         is_evaluated = bool(request.meta["evaluate"])
         check_metrics(f"metrics of {site}", content.metrics, is_evaluated, rules)
         if content.binned is not None:

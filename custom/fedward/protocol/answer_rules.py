@@ -16,6 +16,8 @@ class AnswerRules:
     """Numbers that a site may report of its training, such as mean losses."""
     withheld: Callable[[str], tuple[str, ...]]
     """From a task to the prefixes of tensors that do not go up after it."""
+    card: bool = False
+    """Whether answers may carry the site's card."""
     distributions: tuple[str, ...] = ()
     """Names of tensors (R, K) whose rows, after a site's training, are distributions, or 0."""
     exclusive: bool = True

@@ -7,8 +7,9 @@ need the job or the request are in :mod:`fedward.protocol.answer_checks`.
 
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import FailFast, Field
+from pydantic import AfterValidator, FailFast, Field
 
+from fedward.cards import EXPECTED_TEXT, is_card_text
 from fedward.protocol.fields import Count, Expected, Few, Number, Part, Said, Sha256, Text, Whole
 
 Split: TypeAlias = Literal["val", "test"]
@@ -17,6 +18,12 @@ _Minutes: TypeAlias = Annotated[Number, Field(ge=0), Expected("a number of 0 or 
 
 _Counts: TypeAlias = Annotated[list[Count], FailFast(), Expected("counts of 0 or more")]
 _CountsByClass: TypeAlias = Annotated[list[_Counts], FailFast(), Expected("lists of counts")]
+
+
+def _card_text(text: str) -> str:
+    if not is_card_text(text):
+        raise ValueError
+    return text
 
 
 class Metric(Part):
@@ -98,6 +105,18 @@ class SurveyCounts(Part):
     ]
 
 
+_CardText: TypeAlias = Annotated[str, AfterValidator(_card_text), Expected(EXPECTED_TEXT)]
+
+
+class SiteCard(Part):
+    """What a site states about its images, where its policy lets it out."""
+
+    texts: Annotated[dict[str, _CardText], Few, Expected("texts by field")]
+    """Field of :data:`fedward.cards.SITE_ITEMS` -> text."""
+    unusable: _Fives
+    """Rows of the site's files that cannot be used."""
+
+
 class LabelCounts(Part):
     """Counts of a site's labels in active learning."""
 
@@ -170,6 +189,8 @@ class Answer(_Reply):
     """The cost of the site's labels, if its file names the cost of one."""
     synthetic: Annotated[bool, Said, Expected("true")] = False
     """Whether the images are drawn by fedward, instead of those that a site file names."""
+    card: Annotated[SiteCard | None, Said] = None
+    """Set if the site's policy lets its card out."""
     key: Annotated[Sha256 | None, Said] = None
     """Fingerprint of the key that the ciphertexts were made with."""
 

@@ -17,6 +17,7 @@ from fedward.report.reconstructions import Reconstructions
 from fedward.report.results import Convergence, KeyResults, PerSite
 from fedward.report.sites import Sites
 from fedward.report.template import template
+from fedward.runs.about import About
 from fedward.runs.choices import Choices
 from fedward.runs.exchanges import Failure, failures
 from fedward.runs.run import Run
@@ -43,6 +44,7 @@ class Report:
     warm_up: str
     """A sentence on what is different in the first rounds; empty without such rounds."""
     results: KeyResults
+    about: About
     comparison: Comparison | None
     joining: alone.Alone | None
     sites: Sites
@@ -84,6 +86,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         first_model=words.first_model(run),
         warm_up=warm_up(run),
         results=KeyResults.of(run, choices, sites, compared, joining),
+        about=About.of(run, sites.all),
         comparison=comparison,
         joining=joining,
         sites=sites,

@@ -1,13 +1,15 @@
 """One page for clinicians: what the model does, how good it is, when to ask a human, its limits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedward.errors import listed
 from fedward.report import origin, words
 from fedward.report.clinical import ClassRates, Clinical
 from fedward.report.origin import Origin
 from fedward.report.template import template
 from fedward.runs import verdict_words
+from fedward.runs.about import About, with_titles
 from fedward.runs.choices import Choices
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
@@ -16,7 +18,7 @@ from fedward.runs.verdict import WANTED, Verdict
 from fedward.runs.verdict_words import ReferredFindings
 from fedward.text import count
 
-_LINES = 12
+_LINES = 10
 """Number of classes that fit the page, those with the most test images."""
 
 
@@ -34,7 +36,9 @@ class Sheet:
     round: int | None
     """The round whose model is described."""
     named: str
-    """The classes."""
+    """The classes with their titles; the table names those that are not here."""
+    about: Mapping[str, str]
+    """What study and sites state about themselves: title -> text."""
     sites: Sequence[SiteLine]
     trained_with: str
     """Whose images it was trained with."""
@@ -102,7 +106,8 @@ def _sheet(run: Run) -> Sheet:
         origin=origin.origin(run),
         unit=origin.unit(run),
         round=choices.reported,
-        named=verdict_words.names_of(run.classes),
+        named=_named(run, [line.name for line in shown]),
+        about=About.of(run, sites).brief,
         sites=sites,
         trained_with=_trained_with(run, sites, verdict),
         learned=not (verdict and verdict.unimproved),
@@ -133,6 +138,14 @@ def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
     return trained if trained or run.server_labels else sites
 
 
+def _named(run: Run, in_table: Sequence[str]) -> str:
+    """Return all classes with their titles; of many those that the table does not name."""
+    others = [name for name in run.classes if name not in in_table]
+    if not others or len(run.classes) <= _LINES:
+        return listed(with_titles(run, run.classes))
+    return listed([f"the {len(in_table)} in the table below", *with_titles(run, others)])
+
+
 def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) -> str:
     """Return a sentence on where the model was trained."""
     learners = _learners(run, sites)
@@ -158,7 +171,7 @@ def _limits(run: Run, verdict: Verdict | None) -> list[str]:
     """Return what the model must not be trusted with, each in a sentence."""
     limits = []
     if verdict and verdict.never:
-        never = verdict_words.names_of(verdict.never)
+        never = listed(verdict.never)
         limits.append(f"It never answers {never}: it will miss every such {run.unit}.")
     uncertain = verdict_words.uncertain_classes(verdict) if verdict else ""
     for sentence in (uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)):

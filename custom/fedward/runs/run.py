@@ -122,6 +122,12 @@ class Run:
         return tuple(names) if names else self.metrics.classes()
 
     @property
+    def titles(self) -> Mapping[str, str]:
+        """Class -> what it stands for; only classes for which the job says so."""
+        titles: Mapping[str, str] = self.data.get("titles") or {}
+        return titles
+
+    @property
     def unit(self) -> str:
         """What validation and test numbers are of: ``image`` or ``patient``."""
         return str(self.data.get("evaluate_by", "image"))

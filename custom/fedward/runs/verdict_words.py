@@ -14,10 +14,10 @@ _LONGEST_IN_LEAD = 60
 """Characters of a list of names in the first sentence."""
 _MOST_CHAINED = 2
 """Exceptions up to which "and" joins them."""
-_LONGEST_LIST = 170
-"""Characters of a list of names: the fourteen findings of a chest X-ray fit."""
 _MOST_COMPARED = 5
 """Other runs that get a sentence each, at most."""
+_MOST_UNCERTAIN = 14
+"""Classes up to which those with few test images are named: the findings of a chest X-ray."""
 _CERTAIN = 30
 """Test images of a class below which its numbers are called uncertain."""
 
@@ -287,7 +287,7 @@ def not_tested(verdict: Verdict) -> str:
     sentences = []
     total = len(tested.classes) + len(tested.untested)
     if tested.untested:
-        classes = f"{names_of(tested.untested)} ({len(tested.untested)} of {total} classes)"
+        classes = f"{listed(tested.untested)} ({len(tested.untested)} of {total} classes)"
         sentences.append(f"Not tested: {classes}.")
     if tested.unnamed:
         sentences.append(_unnamed(verdict))
@@ -297,7 +297,7 @@ def not_tested(verdict: Verdict) -> str:
             "better than practice."
         )
     if tested.partly and not tested.unnamed:
-        classes = names_of(tested.partly)
+        classes = listed(tested.partly)
         if len(tested.partly) > _MOST_IN_LEAD:
             classes = f"{len(tested.partly)} of {total} classes"
         sentences.append(
@@ -510,7 +510,10 @@ def uncertain_classes(verdict: Verdict) -> str:
     few = [f"{one.name} ({one.n})" for one in verdict.classes if one.n < _CERTAIN]
     if not few:
         return ""
-    return f"Numbers for {names_of(few)} rest on few test {verdict.unit}s and may be far off."
+    which = listed(few)
+    if len(few) > _MOST_UNCERTAIN:
+        which = f"{len(few)} of the {len(verdict.classes)} tested classes"
+    return f"Numbers for {which} rest on few test {verdict.unit}s and may be far off."
 
 
 def text(verdict: Verdict) -> str:
@@ -528,13 +531,9 @@ def text(verdict: Verdict) -> str:
 
 
 def _few_names(names: Sequence[str]) -> str:
-    return names_of(names, _LONGEST_IN_LEAD)
-
-
-def names_of(names: Sequence[str], longest: int = _LONGEST_LIST) -> str:
     """Return names as a list that says how many it leaves out, if it would be too long."""
     shown = list(names)
-    while len(shown) > 1 and len(", ".join(shown)) > longest:
+    while len(shown) > 1 and len(", ".join(shown)) > _LONGEST_IN_LEAD:
         shown.pop()
     text = listed(shown)
     if len(names) > len(shown):

@@ -139,6 +139,8 @@ class Policy(BaseModel):
     """
     surveys: bool = False
     """Whether a ``survey`` may ask about this site's images: their classes, how bright they are."""
+    card: bool = False
+    """Whether what this site's card says leaves it with its answers (``card`` of the site file)."""
     draws: Literal["secret", "seed"] = "secret"
     """What decides which images a step uses.
 
@@ -184,6 +186,7 @@ OPEN = Policy(
     maximum_questions=None,
     maximum_sums=None,
     surveys=True,
+    card=True,
     draws="seed",
     starting_weights="any",
     weights_files="any",

@@ -8,6 +8,7 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
+from fedward.storage.info import CardOfSite
 from fedward.storage.rows import BinnedRow, ByteRow, QueryRow, RoundRow
 from fedward.storage.run_folder import RunFolder
 
@@ -15,6 +16,8 @@ from fedward.storage.run_folder import RunFolder
 def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
     run.note_origins({site: answer.synthetic for site, answer in result.answers.items()})
+    cards = {site: answer.card for site, answer in result.answers.items() if answer.card}
+    run.note_cards({site: CardOfSite(**card.model_dump()) for site, card in cards.items()})
     for site, answer in sorted(result.answers.items()):
         _record_evaluation(run, exchange, site, answer)
         if site in exchange.tasks:

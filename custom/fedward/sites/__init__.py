@@ -102,4 +102,5 @@ def load_site(
         annotation=file.annotation,
         wait_for_labels=file.wait_for_labels,
         minutes_per_label=file.minutes_per_label,
+        card=file.card,
     )

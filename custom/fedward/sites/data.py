@@ -1,7 +1,7 @@
 """A site's data as the rest of the package sees it: four sets of images, and rejected rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -144,6 +144,8 @@ class SiteData:
     """Seconds a round waits for an answer."""
     minutes_per_label: float | None = None
     """What an answer costs."""
+    card: Mapping[str, str] = field(default_factory=dict)
+    """What the site states about its images: field -> text."""
     refused: frozenset[str] = frozenset()
     """Unlabelled images that people found unusable, or of none of the classes.
 

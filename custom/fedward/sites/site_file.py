@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedward.cards import SITE_ITEMS, card
 from fedward.errors import (
     ConfigError,
     DataError,
@@ -54,6 +55,10 @@ def _device(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
         raise ValueError("auto, cpu, cuda, or one GPU as in cuda:1")
     return value
+
+
+def _site_card(texts: dict[str, str]) -> dict[str, str]:
+    return card(texts, SITE_ITEMS)
 
 
 def _plain_name(value: str) -> str:
@@ -202,6 +207,12 @@ class _SiteFile(_Fields):
     Labels that arrive later are used from the next round on.
     """
     reading: Reading = Reading()
+    card: Annotated[dict[str, str], AfterValidator(_site_card)] = {}
+    """What the site states about its images for reports: field -> text.
+
+    :data:`fedward.cards.SITE_ITEMS` lists the fields. They leave the site only if its policy says
+    ``card: true``.
+    """
 
     @property
     def rendering(self) -> Rendering:

@@ -46,6 +46,15 @@ class Summary(_Closed):
     """Site -> digest of the job, which the site's administrator has not approved yet."""
 
 
+class CardOfSite(_Closed):
+    """What a site states about its images."""
+
+    texts: dict[str, str] = {}
+    """Field of :data:`fedward.cards.SITE_ITEMS` -> text."""
+    unusable: int = 0
+    """Rows of its files that it cannot use, in fives: 0 stands for fewer than five."""
+
+
 class RunInfo(_Closed):
     """The content of run.json."""
 
@@ -84,6 +93,8 @@ class RunInfo(_Closed):
     """Beginnings of the names of tensors that no round trains, though the logits depend on them."""
     synthetic: dict[str, bool] = {}
     """Site -> whether fedward drew its images, as the site says; only sites that answered."""
+    cards: dict[str, CardOfSite] = {}
+    """Site -> what it states about its images; only sites whose policies let it out."""
     leaks: dict[str, int] = {}
     """``picture`` or ``patient`` -> how many a simulation found in several splits of its images."""
     ended: str | None = None

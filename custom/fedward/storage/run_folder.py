@@ -19,7 +19,7 @@ from fedward.protocol.versions import versions
 from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now
 from fedward.storage.disk import append
-from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
+from fedward.storage.info import FORMAT, CardOfSite, RunInfo, Status, Summary, read_info
 from fedward.storage.model_files import (
     SiteModels,
     StateT,
@@ -337,6 +337,11 @@ class RunFolder:
     def note_origins(self, synthetic: Mapping[str, bool]) -> None:
         """Record whether fedward drew the images of sites, to be written with the next commit."""
         self._update(synthetic=dict(sorted({**self.info.synthetic, **synthetic}.items())))
+
+    def note_cards(self, cards: Mapping[str, CardOfSite]) -> None:
+        """Record what sites state about their images, to be written with the next commit."""
+        if cards:
+            self._update(cards=dict(sorted({**self.info.cards, **cards}.items())))
 
     def flush(self) -> None:
         """Write the buffered rows.

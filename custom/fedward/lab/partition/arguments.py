@@ -87,6 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: all, in natural order)",
     )
     add(
+        "--titles",
+        nargs="+",
+        default=[],
+        type=_meaning,
+        metavar="CLASS=TITLE",
+        help="what classes stand for on pages, as in MEL=melanoma (default: their names)",
+    )
+    add(
         "--frames",
         type=_count_or_all,
         metavar="N",

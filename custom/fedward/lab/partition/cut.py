@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedward.errors import ConfigError, did_you_mean_file, option
+from fedward.errors import ConfigError, did_you_mean_file, listed, option
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note
@@ -53,6 +53,8 @@ class Wanted:
     """Folder of the images that a CSV lists; None: the CSV's own."""
     choices: LabelChoices = NO_CHOICES
     """What labels mean that could mean several things."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Class -> what it stands for on pages."""
     prefix: str = ""
     """Start of the paths in a CSV that stands for the folder of images; empty: none does."""
     rendering: Rendering = PLAIN
@@ -104,9 +106,25 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             expected="no other site files, which a run would take for sites",
             found=f"{', '.join(other_files):.200}",
         )
-    texts[out / DATA_FILE] = f"{json.dumps(pool.data_spec(), indent=2, ensure_ascii=False)}\n"
+    spec = pool.data_spec()
+    if wanted.titles:
+        spec["titles"] = _titles(pool, wanted)
+    texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
     write_files(texts)
     return summary(pool, cut, shares, out, _cure(pool, cut, source, out, wanted))
+
+
+def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
+    """Return the titles of classes, all of which the data set must have."""
+    unknown = [name for name in wanted.titles if name not in pool.classes]
+    if unknown:
+        raise ConfigError(
+            option("titles"),
+            "Name classes as in data.json.",
+            expected=f"classes ({listed(pool.classes)})",
+            found=", ".join(unknown),
+        )
+    return dict(wanted.titles)
 
 
 def _shares(cut: Cut, wanted: Wanted) -> list[float]:

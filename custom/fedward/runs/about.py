@@ -1,0 +1,105 @@
+"""What a run's study and sites state about themselves, and how many images each site used."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedward.cards import SITE_ITEMS, STUDY_ITEMS
+from fedward.runs.run import Run
+from fedward.runs.site_lines import SiteLine
+from fedward.text import count
+
+NOT_STATED = "not stated"
+"""What pages show in place of an empty text."""
+
+
+@dataclass(frozen=True)
+class SiteItem:
+    """One item of the sites' cards."""
+
+    title: str
+    texts: Mapping[str, Sequence[str]]
+    """Text -> sites that state it, in the run's order."""
+    silent: Sequence[str]
+    """Sites that state nothing."""
+
+    @property
+    def brief(self) -> str:
+        """The item in one text; empty where no site states it."""
+        sites = sum(map(len, self.texts.values()))
+        if not sites:
+            return ""
+        of_all = f"{sites} of {count(sites + len(self.silent), 'site')}"
+        if len(self.texts) > 1:
+            return f"stated by {of_all}, in the full report"
+        text = next(iter(self.texts))
+        return f"{text} (stated by {of_all})" if self.silent else text
+
+
+@dataclass(frozen=True)
+class FlowLine:
+    """The images of one site, from its files to its splits."""
+
+    line: SiteLine
+    unusable: int | None
+    """Rows that cannot be used, in fives; None where the site does not say."""
+    listed: int | None
+    """Rows at least; None where parts of them are unknown, or not counted by image."""
+
+
+@dataclass(frozen=True)
+class About:
+    """All that a run's folder says about its study and data beside numbers."""
+
+    study: Mapping[str, str]
+    """Title of an item of the study's card -> its text; empty where it is not stated."""
+    items: Sequence[SiteItem]
+    """Items of the sites' cards."""
+    flow: Sequence[FlowLine]
+    """One line for each site."""
+
+    @classmethod
+    def of(cls, run: Run, lines: Sequence[SiteLine]) -> "About":
+        """Return what a run says; ``lines`` are those of its sites."""
+        stated: Mapping[str, str] = run.data.get("card") or {}
+        return cls(
+            study={title: stated.get(name, "") for name, title in STUDY_ITEMS.items()},
+            items=[_item(run, name, title) for name, title in SITE_ITEMS.items()],
+            flow=[_flow(run, line) for line in lines],
+        )
+
+    @property
+    def brief(self) -> Mapping[str, str]:
+        """Title -> text of the items that fit one page; empty where nobody states them."""
+        by_title = {item.title: item.brief for item in self.items}
+        names = ("labelled_by", "devices", "dates")
+        of_sites = {SITE_ITEMS[name]: by_title[SITE_ITEMS[name]] for name in names}
+        names = ("intended_use", "not_for", "contact")
+        return {STUDY_ITEMS[name]: self.study[STUDY_ITEMS[name]] for name in names} | of_sites
+
+
+def _item(run: Run, name: str, title: str) -> SiteItem:
+    texts: dict[str, list[str]] = {}
+    silent = []
+    for site in run.info.sites:
+        card = run.info.cards.get(site)
+        text = card.texts.get(name) if card else None
+        if text:
+            texts.setdefault(text, []).append(site)
+        else:
+            silent.append(site)
+    return SiteItem(title, texts, silent)
+
+
+def _flow(run: Run, line: SiteLine) -> FlowLine:
+    card = run.info.cards.get(line.site)
+    unusable = card.unusable if card else None
+    listed = None
+    known = (unusable, line.labelled, line.unlabelled)
+    if run.unit == "image" and None not in known:
+        listed = sum(number or 0 for number in known) + line.val + line.test
+    return FlowLine(line, unusable, listed)
+
+
+def with_titles(run: Run, names: Sequence[str]) -> list[str]:
+    """Return classes as ``MEL (melanoma)``; those without a title as they are."""
+    return [f"{name} ({run.titles[name]})" if name in run.titles else name for name in names]
