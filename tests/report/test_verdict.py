@@ -10,6 +10,7 @@ from run_folders import CLASSES, SITES, write_run
 from fedward.evaluation import best_global, last_rounds, mean_and_interval, paired_difference
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report import Run
+from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
 from fedward.runs.over_sites import over_sites
 from fedward.runs.verdict import Verdict
@@ -153,6 +154,7 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
     assert f"Better than fedavg: {difference}" in report(good, bad)[1].text
     assert "Worse than fedperl: " in report(bad, good)[1].by_id["warnings"]
     assert "and worse than fedperl." in said(report(bad, good)[1])
+    assert "and worse than fedperl." in render_sheet(Run.load(bad), [Run.load(good)])
     same = "Not shown to be better than fedperl (2): +0.000"
     assert same in report(good, good)[1].by_id["warnings"]
     assert "Their lengths differ" not in report(good, bad)[1].text

@@ -38,7 +38,7 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
         pages = {REPORT: render_survey(of_run(run))}
     else:
         others = [Run.load(other) for other in compare]
-        pages = {REPORT: render(run, others), SHEET: render_sheet(run)}
+        pages = {REPORT: render(run, others), SHEET: render_sheet(run, others)}
     for name, page in pages.items():
         partial = folder / f"{name}.partial"
         partial.write_text(page, encoding="utf-8")

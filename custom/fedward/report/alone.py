@@ -7,6 +7,7 @@ from statistics import fmean
 from fedward.digests import file_digest
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import Selection, last_rounds
+from fedward.report import comparison
 from fedward.runs.run import Run
 from fedward.runs.sentences import named
 from fedward.runs.titles import title_of
@@ -170,3 +171,13 @@ def _by_site(joined: Selection, runs: Sequence[Run], metric: str) -> dict[str, f
             if choice.test is not None and images.get(choice.site) == choice.images:
                 values.setdefault(choice.site, []).append(choice.test)
     return {site: fmean(site_values) for site, site_values in values.items()}
+
+
+def against_all(run: Run, others: Sequence[Run]) -> list[Against]:
+    """Return a run beside the others with which it shares test images."""
+    single_site_runs, whole_runs = split(run, others)
+    found = comparison.against(
+        comparison.compared_runs([run, *whole_runs], run.key_metric), run.key_metric
+    )
+    joining = compared(run, single_site_runs)
+    return found + joining.against if joining else found

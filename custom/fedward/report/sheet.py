@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
-from fedward.report import origin, words
+from fedward.report import alone, origin, words
 from fedward.report.clinical import ClassRates, Clinical
 from fedward.report.origin import Origin
 from fedward.report.template import template
@@ -77,16 +77,19 @@ class Sheet:
     """What the model must not be trusted with."""
 
 
-def render_sheet(run: Run) -> str:
-    """Return the page as HTML; for a run without clinical numbers it says that they are missing."""
-    return template("sheet.html").render(vars(_sheet(run)))
+def render_sheet(run: Run, others: Sequence[Run] = ()) -> str:
+    """Return the page as HTML; for a run without clinical numbers it says that they are missing.
+
+    Its verdict is that of the report beside it, which compares the run with the ``others``.
+    """
+    return template("sheet.html").render(vars(_sheet(run, others)))
 
 
-def _sheet(run: Run) -> Sheet:
+def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     choices = Choices.of(run, run.key_metric)
     sites = site_lines(run)
     clinical = Clinical.of(run, choices.reported)
-    verdict = Verdict.of(run, choices.reported)
+    verdict = Verdict.of(run, choices.reported, alone.against_all(run, others))
     classes: Sequence[ClassRates] = clinical.pooled.lines if clinical else ()
     shown = sorted(classes, key=lambda line: -line.images)[:_LINES]
     findings = None
