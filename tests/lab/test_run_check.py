@@ -130,6 +130,26 @@ def test_where_nothing_is_measured_the_command_that_is_offered_cures_it(
     assert f"test: all {classes} classes at evaluation" in text
 
 
+def test_a_cut_whose_sites_measure_one_class_each_is_offered_a_better_one(
+    tmp_path, monkeypatch, capsys
+):
+    """Together they measure both, and no site tells them apart."""
+    monkeypatch.chdir(tmp_path)
+    folder_of_classes(tmp_path / "data", 2, 44)
+    files = sorted(path.relative_to(tmp_path) for path in (tmp_path / "data").rglob("*.png"))
+    rows = ["image,label,hospital"]
+    for place, file in enumerate(files):
+        name = file.parent.name
+        is_rare = place % 11 == 0
+        own = "A" if name == files[0].parent.name else "B"
+        rows.append(f"{file},{name},{'AB'['BA'.index(own)] if is_rare else own}")
+    Path("all.csv").write_text("\n".join(rows))
+    assert cli.main(["partition", "all.csv", "--by", "hospital", "--out", "sites"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("\\\n", "").split())
+    assert "A cut that measures more: fedward partition all.csv --by hospital" in text
+    assert "--evaluate-together" in text
+
+
 @pytest.mark.parametrize(
     "wanted",
     [

@@ -17,7 +17,7 @@ from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.lab.partition.summary import measured_somewhere, summary
+from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
@@ -247,13 +247,15 @@ def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
 def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
     """Return a command that cuts the data so that more is measured; empty without need.
 
-    There is need if the sites measure too few classes in validation or in test. The command
-    measures enough in test, and the most classes of the cuts that are tried: with larger
-    shares, and with all sites' images evaluated together.
+    There is need if the sites measure too few classes in validation or in test, or none of them
+    measures enough to tell classes apart. The command measures enough in test, and the most classes
+    of the cuts that are tried: with larger shares, and with all sites' images evaluated together.
     """
-    fewest, measured = _measured(pool, cut)
+    fewest, _ = _measured(pool, cut)
+    worth = _worth(pool, cut)
     needed = fewest_measured(pool.label_kind)
-    if wanted.pooled or fewest >= needed:
+    tells_apart, _ = worth
+    if wanted.pooled or (fewest >= needed and tells_apart == len(_EVALUATED)):
         return ""
     best: Wanted | None = None
     for together in (False, True):
@@ -265,20 +267,32 @@ def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
                     divided = _evaluated_together(divided, other)
             except ConfigError:  # Too few images are left for training, or splits are given.
                 continue
-            _, classes = _measured(pool, divided)
             tested = len(measured_somewhere(pool, divided, "test"))
-            if tested >= needed and classes > measured:
-                measured = classes
+            if tested >= needed and _worth(pool, divided) > worth:
+                worth = _worth(pool, divided)
                 best = other
     return command_of(source, out.with_name(f"{out.name}-measured"), best) if best else ""
 
 
 def _measured(pool: Pool, cut: Cut) -> tuple[int, int]:
     """Return how many classes are measured in the split that measures fewer, and in both."""
-    counts = [len(measured_somewhere(pool, cut, split)) for split in ("val", "test")]
+    counts = [len(measured_somewhere(pool, cut, split)) for split in _EVALUATED]
     return min(counts), sum(counts)
 
 
+def _worth(pool: Pool, cut: Cut) -> tuple[int, int]:
+    """Return what orders cuts: in how many splits some site tells classes apart, and the number of
+    classes measured in both.
+
+    A site that measures a single class says nothing of a model that always answers it.
+    """
+    tells_apart = sum(compares_classes(pool, cut, split) for split in _EVALUATED)
+    _, classes = _measured(pool, cut)
+    return tells_apart, classes
+
+
+_EVALUATED = ("val", "test")
+"""Splits that give numbers."""
 _LARGER_SHARES = (
     (0.15, 0.25),
     (0.2, 0.25),

@@ -97,6 +97,12 @@ def measured_somewhere(pool: Pool, cut: Cut, split: str) -> set[int]:
     return measured
 
 
+def compares_classes(pool: Pool, cut: Cut, split: str) -> bool:
+    """Return whether some site measures enough classes itself to tell them apart."""
+    fewest = fewest_measured(pool.label_kind)
+    return any(_measured(pool, rows[split]).sum() >= fewest for rows in cut.values())
+
+
 def _measured(pool: Pool, rows: Rows) -> npt.NDArray[np.bool_]:
     """Return of which classes (K,) these validation or test images of a site give numbers."""
     groups = [pool.groups[row] for row in rows] if pool.rendering.several else []
