@@ -87,7 +87,9 @@ def test_the_first_sentence_says_what_became_of_the_claims(ssfl: float, sentence
     results = results_of(STUDY, lines_of(STUDY, {"ssfl": ssfl}))
     text = in_short(results, [results])
     assert text.startswith(sentence)
-    assert f"0.600 with *FedAvg, few labels*, {ssfl:.3f} with *SSFL* and 0.800 with" in text
+    assert "(5 repetitions) is 0.600 [" in text
+    assert f"] with *FedAvg, few labels*, {ssfl:.3f} [" in text
+    assert text.endswith("] with *FedAvg, all labels*.")
 
 
 def test_without_claims_nothing_is_shown() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
-from fedward.lab.bench.markdown import gap_text, metric_name
+from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import Verdict, name_of, places, verdicts
 
@@ -65,29 +65,37 @@ def _of_values(results: Results) -> str:
     if results.bounds_refusal(variant, metric):
         return ""
     parts = []
+    repetitions = set[int]()
     for row in dict.fromkeys((study.lower, study.own, study.upper)):
         if row and not results.refusal(variant, row):
             values = list(results.test_values(variant, row, metric).values())
-            parts.append(f"{mean_and_interval(values).mean:.3f} with *{study.rows[row].title}*")
+            repetitions.add(len(values))
+            parts.append(f"{interval_text(values, metric)} with *{study.rows[row].title}*")
     if not parts:
         return ""
+    fewest, most = min(repetitions), max(repetitions)
+    number = f"{most}" if fewest == most else f"{fewest} to {most}"
     variant_title = study.variants[variant].title
-    where = f" ({variant_title})" if variant_title else ""
-    return f"{metric_name(metric)} on test images{where} is {_joined(parts)}."
+    where = f"{variant_title}, " if variant_title else ""
+    plural = "" if most == 1 else "s"
+    return (
+        f"{metric_name(metric)} on test images ({where}{number} repetition{plural}) is "
+        f"{_joined(parts)}."
+    )
 
 
 def _of_references(results: Results) -> str:
     """Return the value of the best reference that has the same few labels of all sites together."""
     variant = results.study.reference
     metric = results.study.metrics[0]
-    means = {}
+    values = {}
     for title, by_seed in results.references(variant, sites="pooled", labels="few").items():
-        values = [chosen_value(record, metric) for record in by_seed.values()]
-        means[title.removeprefix("reference: ")] = mean_and_interval(values).mean
-    if not means:
+        of_reference = [chosen_value(record, metric) for record in by_seed.values()]
+        values[title.removeprefix("reference: ")] = of_reference
+    if not values:
         return ""
-    best = max(means, key=means.__getitem__)
-    return f"The best reference with few labels, {best}, has {means[best]:.3f}."
+    best = max(values, key=lambda title: mean_and_interval(values[title]).mean)
+    return f"The best reference with few labels, {best}, has {interval_text(values[best], metric)}."
 
 
 def _joined(parts: Sequence[str]) -> str:
