@@ -62,14 +62,18 @@ class DataSpec(_Frozen):
     titles: Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])] = (
         Field(
             default_factory=lambda fields: (
-                DERMOSCOPY_TITLES if fields.get("classes") == DERMOSCOPY else {}
+                {name: DERMOSCOPY_TITLES[name] for name in fields["classes"]}
+                if set(fields.get("classes", ["unknown"])) <= set(DERMOSCOPY)
+                else {}
             ),
             validate_default=True,
         )
     )
     """Class -> what it stands for on pages, such as ``MEL`` -> ``melanoma``.
 
-    Classes without a title are shown by their names alone."""
+    Classes without a title are shown by their names alone. The classes of dermoscopy, and some of
+    them, have titles by default.
+    """
     multi_label: bool = False
     """True: an image may show any number of the classes. False: exactly one."""
     image_size: int = Field(32, ge=16, le=1024)

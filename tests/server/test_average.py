@@ -250,12 +250,12 @@ def test_every_exchange_between_rounds_is_a_row(
     shown = [
         line.split() for line in capsys.readouterr().out.splitlines() if line[:6].strip().isdigit()
     ]
-    assert [line[0] for line in shown] == ["1", "2", "3", "4"]
+    assert [line[0] for line in shown] == ["0", "1", "2", "3", "4"]
     values = {row["round"]: [] for row in rows(folder, "metrics")}
     for row in rows(folder, "metrics"):
         if (row["split"], row["name"]) == ("val", "accuracy"):
             values[row["round"]].append(row["value"])
-    assert [line[3] for line in shown] == [f"{np.mean(values[round_]):.3f}" for round_ in range(4)]
+    assert [line[3] for line in shown] == [f"{np.mean(values[round_]):.3f}" for round_ in range(5)]
 
 
 def weights_size(folder: Path) -> int:

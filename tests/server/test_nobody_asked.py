@@ -60,7 +60,7 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     text = " ".join(printed.getvalue().split())
     status = " ".join(" ".join(lines(state)).split())
     for output in (text, status):
-        assert output.count("nobody is asked for labels") == nobody
+        assert output.count("no labels are asked for") == nobody
         assert (nobody_asked(label_counts) in output) == nobody
 
 

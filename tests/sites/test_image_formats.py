@@ -77,7 +77,7 @@ def test_no_image_starts_ghostscript(tmp_path: Path, ran: Path, reader: str, nam
     with suppress(UnidentifiedImageError):
         READERS[reader](tmp_path / name)
     assert not ran.exists()
-    with pytest.raises(BadRow, match="none of PNG, JPEG, TIFF, BMP and PPM"):
+    with pytest.raises(BadRow, match="not one of PNG, JPEG, TIFF, BMP and PPM"):
         open_image(tmp_path / name)
 
 
@@ -119,7 +119,7 @@ def test_no_other_format_is_opened(
         monkeypatch.setitem(
             Image.OPEN, other, (lambda *_, other=other: opened.append(other), accept)
         )
-    with pytest.raises(BadRow, match="none of PNG, JPEG, TIFF, BMP and PPM"):
+    with pytest.raises(BadRow, match="not one of PNG, JPEG, TIFF, BMP and PPM"):
         open_image(path)
     assert not set(opened) - set(READ)
 

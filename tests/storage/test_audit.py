@@ -324,7 +324,7 @@ def log_of_bytes(folder: Path) -> list[bytes]:
     ("harm", "damage"),
     [
         (lambda rows: [{**rows[0], "time": "never"}, *rows[1:]], "line 1: expected what its hash"),
-        (lambda rows: rows[:-2], "run.json tells, found 13: the log was cut"),
+        (lambda rows: rows[:-2], "run.json says, found 13: the log was cut"),
         (lambda rows: [], "the log was cut"),
     ],
 )
@@ -430,7 +430,7 @@ def test_lines_in_another_order_are_named(folder, one, two):
 @pytest.mark.parametrize("kept", [0, 1, 6, 14])
 def test_a_log_cut_at_the_end_is_named_by_what_run_json_knows(folder, kept):
     write(folder, log_of(folder)[:kept])
-    assert f"line {kept + 1}: expected 15 lines, as run.json tells, found {kept}" in refusal(folder)
+    assert f"line {kept + 1}: expected 15 lines, as run.json says, found {kept}" in refusal(folder)
 
 
 def test_a_log_of_another_run_is_named(folder):
@@ -682,9 +682,9 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
     [
         (
             cut_at_a_line,
-            "line 13: expected 15 lines, as run.json tells, found 12: the log was cut at the end",
+            "line 13: expected 15 lines, as run.json says, found 12: the log was cut at the end",
         ),
-        (cut_in_mid_line, "line 15: expected 15 lines, as run.json tells, found 14"),
+        (cut_in_mid_line, "line 15: expected 15 lines, as run.json says, found 14"),
         (cut_in_mid_line_and_fitted, "line 15: expected a whole line, found half a line"),
         (
             cut_and_fitted,

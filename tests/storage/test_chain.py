@@ -55,7 +55,7 @@ def test_an_end_kept_elsewhere_reveals_cut_or_forged_lines(tmp_path):
     end = written(tmp_path / "log.jsonl", 3).end
     written(tmp_path / "other.jsonl", 2)
     check_end(read(tmp_path / "log.jsonl")[0], end, "log.jsonl", "a copy")
-    with pytest.raises(RunError, match=r"line 3: expected 3 lines, as a copy tells, found 2"):
+    with pytest.raises(RunError, match=r"line 3: expected 3 lines, as a copy says, found 2"):
         check_end(read(tmp_path / "other.jsonl")[0], end, "log.jsonl", "a copy")
     Chain(tmp_path / "other.jsonl", START).add({"number": 8})
     with pytest.raises(RunError, match="the log was rewritten"):
