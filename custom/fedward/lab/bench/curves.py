@@ -60,6 +60,11 @@ def draw_curves(results: Results) -> Any:
     return figure
 
 
+def has_curves(results: Results) -> bool:
+    """Return whether :func:`draw_curves` has a line to draw."""
+    return bool(_plot(results).lines)
+
+
 def shown_rows(results: Results) -> list[str]:
     """Return the rows that have a line, in the study's order.
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
-from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import refusal
@@ -106,17 +104,13 @@ def _of_references(
     results: Results, variant: str, baseline: str, metric: str
 ) -> Iterator[Difference]:
     """Yield the differences of the references of all sites together that a variant has itself."""
-    ours = results.test_values(variant, baseline, metric)
-    withheld = bool(refusal(results, ((variant, baseline),), metric))
+    place = (variant, baseline)
+    withheld = bool(refusal(results, (place,), metric))
     for title, by_seed in results.references(variant, sites="pooled").items():
         if any(record.variant != variant for record in by_seed.values()):
             continue
-        seeds = sorted(set(by_seed) & set(ours))
-        if seeds:
-            gap = paired_difference(
-                [chosen_value(by_seed[seed], metric) for seed in seeds],
-                [ours[seed] for seed in seeds],
-            )
+        gap = results.reference_gap(by_seed, place, metric)
+        if gap is not None:
             yield Difference(title, gap, withheld, is_reference=True)
 
 

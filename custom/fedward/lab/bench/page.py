@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.curves import draw_curves
-from fedward.lab.bench.forest import baseline_of, draw_forest
+from fedward.lab.bench.curves import has_curves
+from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.markdown import folded
 from fedward.lab.bench.notes import notes
@@ -76,13 +76,13 @@ def _figure_lines(study: Path, results: Results) -> list[str]:
     """Return the lines that show the figures, of those that have something to show."""
     baseline = results.study.rows[baseline_of(results)].title
     lines = []
-    if draw_forest(results) is not None:
+    if groups_of(results, results.study.metrics[0]):
         lines.append(
             f"![Differences from {baseline}, with intervals]({study.stem}.svg)\n\n"
             "*Intervals are over repetitions, and not corrected for their number. Hollow grey "
             "marks: by the rules, nothing may be concluded from this difference.*"
         )
-    if draw_curves(results) is not None:
+    if has_curves(results):
         lines.append(f"![Curves of up to four rows]({study.stem}_curves.svg)")
     return lines
 

@@ -366,6 +366,20 @@ class Results:
             return None
         return paired_difference(*zip(*pairs, strict=True))
 
+    def reference_gap(
+        self, by_seed: Mapping[int, Record], row: tuple[str, str], metric: str
+    ) -> Interval | None:
+        """Return the difference of a reference from a (variant, row), paired by seed.
+
+        None if no seed has both.
+        """
+        values = self.test_values(*row, metric)
+        seeds = sorted(set(by_seed) & set(values))
+        if not seeds:
+            return None
+        ours = [chosen_value(by_seed[seed], metric) for seed in seeds]
+        return paired_difference(ours, [values[seed] for seed in seeds])
+
     def means_by_site(self, variant: str, row: str, metric: str) -> list[float]:
         """Return the mean over seeds of each site's test value, of the sites that have one."""
         values: dict[str, list[float]] = {}

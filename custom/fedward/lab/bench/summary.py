@@ -5,9 +5,7 @@ are from it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
-from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import Table, gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import refusal
@@ -90,17 +88,14 @@ def _reference_cell(results: Results) -> str:
     study = results.study
     variant = study.reference
     metric = study.metrics[0]
-    few = results.test_values(variant, study.lower, metric)
-    gaps = []
-    for by_seed in results.references(variant, sites="pooled", labels="few").values():
-        seeds = sorted(set(by_seed) & set(few))
-        if seeds:
-            ours = [chosen_value(by_seed[seed], metric) for seed in seeds]
-            gaps.append(paired_difference(ours, [few[seed] for seed in seeds]))
+    few = (variant, study.lower)
+    references = results.references(variant, sites="pooled", labels="few").values()
+    all_gaps = [results.reference_gap(by_seed, few, metric) for by_seed in references]
+    gaps = [gap for gap in all_gaps if gap is not None]
     if not gaps:
         return ""
     best = max(gaps, key=lambda gap: gap.mean)
-    return _difference(best, bool(refusal(results, ((variant, study.lower),), metric)))
+    return _difference(best, bool(refusal(results, (few,), metric)))
 
 
 def _difference(gap: Interval, withheld: bool) -> str:

@@ -268,8 +268,9 @@ def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
             except ConfigError:  # Too few images are left for training, or splits are given.
                 continue
             tested = len(measured_somewhere(pool, divided, "test"))
-            if tested >= needed and _worth(pool, divided) > worth:
-                worth = _worth(pool, divided)
+            other_worth = _worth(pool, divided)
+            if tested >= needed and other_worth > worth:
+                worth = other_worth
                 best = other
     return command_of(source, out.with_name(f"{out.name}-measured"), best) if best else ""
 
