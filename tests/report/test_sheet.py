@@ -1,6 +1,5 @@
 """The page for clinicians: the same numbers in plain words, on one sheet of paper."""
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from pages import Page
 from run_folders import CLASSES, SITES, add_answers, write_run
 
-from chromium import start_browser
+from chromium import printed, start_browser
 from fedward.cards import SITE_ITEMS, STUDY_ITEMS
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.intervals import mean_and_interval
@@ -122,10 +121,7 @@ def test_what_sites_keep_or_nobody_trained_is_a_limit(folder, tmp_path):
 
 def printed_pages(browser, page: Path) -> int:
     browser.get(page.as_uri())
-    made = browser.execute_cdp_cmd(
-        "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
-    )
-    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
+    return len(re.findall(rb"/Type\s*/Page\b", printed(browser)))
 
 
 def hidden_on_a_phone(browser, page: Path) -> int:

@@ -1,5 +1,6 @@
 """A headless Chromium at the page for clinicians, and the command that serves the page."""
 
+import base64
 import re
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -37,6 +39,8 @@ FLAGS = (
     "--disable-sync",
     "--disable-quic",
 )
+
+PRINT_TRIES = 5
 
 _COMMAND = """
 import signal, sys
@@ -160,6 +164,26 @@ class Tab:
 
     def command(self, name: str, **parameters: Any) -> Any:
         return self.browser.execute_cdp_cmd(name, parameters)
+
+
+def printed(browser: Chrome) -> bytes:
+    """Return the page that the browser shows as a PDF.
+
+    Chromium sometimes fails to print a page that it prints a moment later (about one time in
+    forty, whatever the page). Only that message is tried again; any other one is the page's fault.
+    """
+    for tries_left in reversed(range(PRINT_TRIES)):
+        try:
+            made = browser.execute_cdp_cmd(
+                "Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True}
+            )
+        except WebDriverException as error:
+            if "Printing failed" not in str(error.msg) or not tries_left:
+                raise
+            browser.refresh()
+        else:
+            return base64.b64decode(made["data"])
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def start_browser(font_size: int = 16) -> Chrome:
