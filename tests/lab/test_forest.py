@@ -10,9 +10,10 @@ from fedward.lab.bench.curves import shown_rows
 from fedward.lab.bench.forest import baseline_of, draw_forest, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.records import Record
+from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.study import Cell
 from fedward.lab.bench.summary import Page, summary_table
-from recorded import OWN, lines_of, reference, results_of, study_of
+from recorded import OWN, lines_of, reference, results_of, study_of, with_test
 
 CLAIM = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
 STUDY = study_of(claims=[CLAIM])
@@ -115,4 +116,35 @@ def test_the_table_of_all_studies_marks_what_may_be_concluded() -> None:
     assert rows[0][4].startswith("**+0.200 [+0.1")
     assert rows[0][5].startswith("**-0.050 [-0.")
     assert rows[1][4].startswith("*+0.200 [")
-    assert rows[2][1] == "Accuracy refused"
+    assert rows[2][1] == "Accuracy withheld"
+
+
+def test_a_page_says_where_its_rows_fail() -> None:
+    """Sites of a repetition are compared with each other, whatever their names in others."""
+    study = study_of(metrics=["accuracy", "f1_macro"], claims=[CLAIM])
+    lines = lines_of(study, {"ssfl": 0.55})
+    for cell, record in lines.items():
+        lowest = "A" if cell.seed == 1 else "B"
+        sites = {name: {"accuracy": 0.9} for name in "AB"} | {lowest: {"accuracy": cell.seed / 10}}
+        every_class = record.test["global"]["accuracy"] - 0.2
+        lines[cell] = replace(with_test(record, f1_macro=every_class), sites=sites)
+    below, sites_line, classes = shortcomings(results_of(study, lines)).splitlines()[2:]
+    assert below.startswith(
+        "- Below *FedAvg, few labels* in Accuracy by the whole interval: *SSFL*"
+    )
+    assert "-0.050 [-0.0" in below
+    assert not below.endswith("withheld.")
+    assert sites_line == (
+        "- Sites with *SSFL*: Accuracy is 0.300 at the lowest, and 0.900 at the highest (means of "
+        "5 repetitions)."
+    )
+    assert classes.startswith("- Rare classes with *SSFL*: Macro F1 is 0.350, Accuracy 0.550, so")
+    assert classes.endswith("recognised less often.")
+    withheld = shortcomings(results_of(study, weights_only(lines)))
+    assert "This is withheld." in withheld
+
+
+def test_a_page_names_no_row_that_is_not_below() -> None:
+    text = shortcomings(results_of(STUDY))
+    assert "No row has its whole interval of Accuracy below *FedAvg, few labels*." in text
+    assert "about as often" in text

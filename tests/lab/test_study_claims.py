@@ -267,7 +267,7 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
         refusal = here.bounds_refusal(variant, "f1_macro")
         assert refusal.endswith("in the same runs of *Bounded*")
         assert here.bounds_refusal(variant, "accuracy") == ""
-    assert "| fixed | 5 | refused: bounds not apart" in further_tables(here)
+    assert "| fixed | 5 | withheld: bounds not apart" in further_tables(here)
     other = loose.model_copy(update={"settings": {"learning_rate": 0.5}})
     apart = {cell: line(other, cell, 0.6) for cell in other.cells()}
     assert results_of(other, apart, there).bounds_refusal("fixed", "f1_macro") == ""

@@ -73,9 +73,9 @@ def groups_of(results: Results, metric: str) -> list[Group]:
         if not results.by_seed(variant, baseline):
             continue
         title = results.study.variants[variant].title
-        refused = results.bounds_refusal(variant, metric)
-        if refused:
-            groups.append(Group(title, (), refused))
+        bounds_refusal = results.bounds_refusal(variant, metric)
+        if bounds_refusal:
+            groups.append(Group(title, (), bounds_refusal))
             continue
         differences = (
             *_of_rows(results, variant, baseline, metric),
@@ -162,7 +162,7 @@ def _lines(groups: list[Group]) -> list[_Line]:
         if group.title:
             lines.append(_Line((group.title,), None))
         if group.refusal:
-            lines.append(_Line(tuple(wrap(f"refused: {group.refusal}", _NAME_LENGTH)), None))
+            lines.append(_Line(tuple(wrap(f"withheld: {group.refusal}", _NAME_LENGTH)), None))
         for difference in group.differences:
             lines.append(_Line(tuple(wrap(difference.title, _NAME_LENGTH)), difference))
     return lines

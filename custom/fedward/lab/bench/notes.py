@@ -46,7 +46,7 @@ def _regime_note(results: Results) -> str:
 
 
 def _bounds_note(results: Results) -> str:
-    """Return what the upper bounds are, and which metrics are refused."""
+    """Return what the upper bounds are, and which metrics are withheld."""
     study = results.study
     parts = []
     unknown = {
@@ -60,7 +60,7 @@ def _bounds_note(results: Results) -> str:
         refusals = {variant: results.bounds_refusal(variant, metric) for variant in study.variants}
         text = _by_text(results, refusals)
         if text:
-            parts.append(f"{metric_name(metric)} refused, {text}")
+            parts.append(f"{metric_name(metric)} withheld, {text}")
     best = results.upper(study.reference, study.metrics[0])
     if study.lower and best.values:
         chosen = _listed([f"*{title}* ({count} times)" for title, count in best.chosen.items()])

@@ -14,6 +14,7 @@ from fedward.lab.bench.markdown import folded
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
+from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.tables import caption, further_tables, value_table
 
 
@@ -60,16 +61,16 @@ def check_page(page: Path, study: Path, results: Results, on_page: Sequence[Resu
 
 
 def block(study: Path, results: Results, on_page: Sequence[Results]) -> str:
-    """Return a study's part of a page: what it shows in short, figures, and tables to unfold."""
-    return "\n\n".join(
-        [
-            in_short(results, on_page),
-            *_figure_lines(study, results),
-            folded("Values of all rows", value_table(results)),
-            folded("What these numbers carry", notes(results, on_page)),
-            f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)",
-        ]
-    )
+    """Return a study's part of a page: what it shows, where it fails, figures, tables."""
+    parts = [
+        in_short(results, on_page),
+        shortcomings(results),
+        *_figure_lines(study, results),
+        folded("Values of all rows", value_table(results)),
+        folded("What these numbers carry", notes(results, on_page)),
+        f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)",
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _figure_lines(study: Path, results: Results) -> list[str]:
@@ -80,7 +81,7 @@ def _figure_lines(study: Path, results: Results) -> list[str]:
         lines.append(
             f"![Differences from {baseline}, with intervals]({study.stem}.svg)\n\n"
             "*Intervals are over repetitions, and not corrected for their number. Hollow grey "
-            "marks: by the rules, nothing may be concluded from this difference.*"
+            "marks are withheld: no conclusion may be drawn from them.*"
         )
     if has_curves(results):
         lines.append(f"![Curves of up to four rows]({study.stem}_curves.svg)")

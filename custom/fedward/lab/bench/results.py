@@ -35,7 +35,7 @@ class Results:
     study: Study
     records: Mapping[Cell, Record]
     neighbours: tuple["Results", ...] = ()
-    """Results of other studies: what is refused there is refused here where runs are shared."""
+    """Results of other studies: what is withheld there is withheld here where runs are shared."""
 
     @cached_property
     def _repetitions(self) -> Mapping[Cell, Record]:

@@ -48,7 +48,7 @@ def _cells(results: Results) -> list[str]:
     variant = study.reference
     metric = study.metrics[0]
     if results.bounds_refusal(variant, metric):
-        return [f"{metric_name(metric)} refused", "", "", "", ""]
+        return [f"{metric_name(metric)} withheld", "", "", "", ""]
     few = list(results.test_values(variant, study.lower, metric).values())
     return [
         f"{metric_name(metric)} {interval_text(few, metric)}",

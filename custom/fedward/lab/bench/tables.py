@@ -123,7 +123,7 @@ def _row_table(results: Results) -> str:
         refusal = _row_refusal(results, row)
         if refusal:
             blanks = [""] * len(columns)
-            table.add(_title(results, row), str(len(records)), f"refused: {refusal}", *blanks)
+            table.add(_title(results, row), str(len(records)), f"withheld: {refusal}", *blanks)
             continue
         cells = []
         for metric in study.metrics:
@@ -152,7 +152,7 @@ def _add_upper_bound(results: Results, table: Table) -> None:
         seed_count = len(best.values)
         value = interval_text(list(best.values.values()), metric)
         refusal = results.bounds_refusal(results.study.reference, metric)
-        cells += ["refused" if refusal else value, ""]
+        cells += ["withheld" if refusal else value, ""]
     table.add("upper bound: the best row with all labels", str(seed_count), *cells, "")
 
 
@@ -214,7 +214,7 @@ def _falling(results: Results, variant: str, row: str) -> str:
 def _last_value(results: Results, variant: str, row: str, metric: str) -> str:
     """Return the mean over repetitions of the last rounds."""
     if results.bounds_refusal(variant, metric):
-        return "refused"
+        return "withheld"
     records = results.by_seed(variant, row).values()
     return f"{fmean(last_value(record, metric) for record in records):.3f}"
 
@@ -234,7 +234,7 @@ def _first_bounds_refusal(results: Results) -> str:
 def _value(results: Results, row: str, metric: str) -> str:
     variant = results.study.reference
     if results.bounds_refusal(variant, metric):
-        return "refused"
+        return "withheld"
     return _interval(results, variant, row, metric)
 
 
@@ -273,7 +273,7 @@ def _variant_table(results: Results, metric: str) -> str:
             continue
         refusal = results.bounds_refusal(name, metric)
         if refusal:
-            cells = [f"refused: {refusal}", *[""] * (len(study.rows) - 1)]
+            cells = [f"withheld: {refusal}", *[""] * (len(study.rows) - 1)]
         else:
             cells = [
                 _variant_cell(results, name, row, metric) if row in rows else ""
@@ -329,7 +329,7 @@ def _first_variant_table(results: Results) -> str:
 def _above_first_variant(results: Results, variant: str, row: str, metric: str) -> str:
     first = results.study.reference
     if results.bounds_refusal(variant, metric) or results.bounds_refusal(first, metric):
-        return "refused"
+        return "withheld"
     gap = results.gap((variant, row), (first, row), metric)
     return gap_text(gap) if gap else ""
 
@@ -370,7 +370,7 @@ def _pair_table(results: Results) -> str:
         for metric in study.metrics:
             gap = results.gap((variant, ours), (variant, theirs), metric)
             if results.bounds_refusal(variant, metric):
-                cells.append("refused")
+                cells.append("withheld")
             else:
                 cells.append(gap_text(gap) if gap else "")
         table.add(*cells)
@@ -387,8 +387,8 @@ def _relative_table(results: Results) -> str:
         cells = []
         for metric in study.metrics:
             improvement = results.relative_improvement(variant, ours, theirs, metric)
-            is_refused = results.bounds_refusal(variant, metric)
-            cells.append("refused" if is_refused else _signed(improvement))
+            is_withheld = results.bounds_refusal(variant, metric)
+            cells.append("withheld" if is_withheld else _signed(improvement))
         title = f"{study.rows[ours].title} over {study.rows[theirs].title}"
         if study.variants[variant].title:
             title = f"{study.variants[variant].title}: {title}"
@@ -412,8 +412,8 @@ def _site_table(results: Results) -> str:
             cells = []
             for metric in study.metrics:
                 values = results.means_by_site(variant, row, metric)
-                is_refused = results.bounds_refusal(variant, metric)
-                cells.append("refused" if is_refused else spread_text(values))
+                is_withheld = results.bounds_refusal(variant, metric)
+                cells.append("withheld" if is_withheld else spread_text(values))
             if any(cells):
                 table.add(_full_title(results, variant, row), *cells)
     return table.markdown() if table.lines else ""
