@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html import escape
 from statistics import fmean, median
 
@@ -16,9 +17,11 @@ from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, peers, write_report
+from fedward.report.model_file import ModelFile
 from fedward.report.page import _settings
 from fedward.report.site_order import community_order
 from fedward.runs.exchanges import merged_rounds
+from fedward.storage.info import Summary
 from fedward.text import natural
 
 KEY = "balanced_accuracy"
@@ -147,6 +150,22 @@ def test_tiles_and_sentences_equal_the_rows(full):
     )
     assert "4 sites lack test images of some classes" in page.text
     assert "Too few test images for a reliable number: site-10 (8)." in page.text
+
+
+def test_the_model_to_deploy_is_named_with_its_hash(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1, sites=SITES[:2])
+    run = Run.load(folder)
+    assert ModelFile.of(run) is None, "there is no file"
+    for name in ("best", "model"):
+        (folder / f"{name}.safetensors").write_bytes(name.encode())
+    for best, name in ((1, "best"), (None, "model")):
+        info = run.info.model_copy(update={"summary": Summary(best_round=best)})
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        file = ModelFile.of(replace(run, info=info))
+        assert file == ModelFile(f"{name}.safetensors", digest)
+    assert report(folder)[1].by_id["model-file"].endswith(digest)
+    unfinished = run.info.model_copy(update={"status": "running"})
+    assert ModelFile.of(replace(run, info=unfinished)) is None
 
 
 def test_few_validation_images_select_by_luck(tmp_path, full):
@@ -574,7 +593,15 @@ def test_many_sites_and_equal_values_still_draw():
     names = [f"site {i}" for i in range(20)]
     drawing = figures.heat_map(names, [[1.0] * 20] * 20, "all alike", "a", "b")
     assert "site 19" in drawing
-    assert "1.0" not in re.sub(r'="[^"]*"', "", drawing)
+    assert "all alike, from 1.0 (dark) to 1.0 (bright)" in drawing
+    texts = re.findall(r">([^<>]+)</text>", drawing)
+    assert texts.count("1.0") == 1, "no number in a field, one beside the scale"
+
+
+def test_a_heat_map_has_a_scale_of_its_own_values():
+    drawing = figures.heat_map(["a", "b"], [[1.0, 0.4], [0.4, 1.0]], "two", "a", "b")
+    texts = re.findall(r">([^<>]+)</text>", drawing)
+    assert texts[-3:] == [".40", ".70", "1.0"]
 
 
 def test_settings_have_no_words_of_python():

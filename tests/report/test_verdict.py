@@ -30,7 +30,8 @@ def changed(folder, change):
 
 
 def said(page):
-    return " ".join(page.by_id["verdict"].split()).replace("\u00a0", " ")
+    words = f"{page.by_id['verdict']} {page.by_id['numbers']}"
+    return " ".join(words.split()).replace("\u00a0", " ")
 
 
 def level(page):

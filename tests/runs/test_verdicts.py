@@ -164,10 +164,22 @@ def _check_levels(verdict: Verdict) -> None:
     )
 
 
+def _check_advice(verdict: Verdict, sheet: str) -> None:
+    """A human reads every image unless all classes were tested and none is missed."""
+    advice = verdict_words.ask_human(verdict)
+    assert advice in sheet
+    always = advice.startswith("Ask a human about every image: ")
+    fails = verdict.never or verdict.missed or verdict.weak or verdict.level == "poor"
+    if fails or verdict.leaks or not verdict.tested.all_classes or "must still read" in sheet:
+        assert always
+    assert advice.startswith("Images like the tested ones need no human") == verdict.needs_no_human
+
+
 def _check_sheet(verdict: Verdict, sheet: str) -> None:
     assert verdict_words.lead(verdict) in sheet
     assert verdict_words.numbers_of_hundred(verdict) in sheet
     assert ("without a human" in sheet) == verdict.needs_no_human
+    _check_advice(verdict, sheet)
     if verdict.leaks or not verdict.tested.complete:
         assert verdict.level != "good"
         assert not verdict.needs_no_human

@@ -44,6 +44,10 @@ _MOST_TOLD = 12
 """Most lines whose values are shown under the pointer."""
 _MOST_NUMBERS = 12
 """Most rows of a heat map that shows numbers."""
+_TICK_SIZE = 10.0
+"""Points of a name beside a heat map, if all fit."""
+_TICK_SPACE = 240.0
+"""Points in which all names beside a heat map have to fit."""
 _DARK = 0.55
 """Values above this, of 0 to 1, have a light field in a heat map."""
 
@@ -159,7 +163,9 @@ def heat_map(
     across: str,
     frames: Sequence[tuple[int, int]] = (),
 ) -> Markup:
-    """Draw a square table as colours, with numbers while they fit.
+    """Draw a square table as colours beside their scale, with numbers while they fit.
+
+    The colours differ in brightness, so that they are told apart with any colour vision.
 
     Args:
         sites: names of the rows, and of the columns.
@@ -171,7 +177,7 @@ def heat_map(
     """
     values = np.asarray(matrix, dtype=float)
     names = [shortened(site, 14) for site in sites]
-    figure, axes = _labelled(5.2, 4.6, across, down, max(map(len, names), default=0))
+    figure, axes = _labelled(5.6, 4.6, across, down, max(map(len, names), default=0))
     lowest = float(np.nanmin(values))
     highest = float(np.nanmax(values))
     scaled = (values - lowest) / (highest - lowest or 1.0)
@@ -198,12 +204,30 @@ def heat_map(
     ticks = np.arange(len(sites)) + 0.5
     axes.set_xticks(ticks, names, rotation=90)
     axes.set_yticks(ticks, names)
-    axes.tick_params(length=0)
+    axes.tick_params(length=0, labelsize=min(_TICK_SIZE, _TICK_SPACE / max(len(names), 1)))
     axes.invert_yaxis()
-    axes.set_aspect("equal")
+    axes.set_aspect("equal", anchor="W")
     axes.spines[:].set_visible(False)
     axes.grid(False)
-    return svg(figure, description)
+    _draw_scale(figure, axes, lowest, highest)
+    ends = f"from {_field(lowest)} (dark) to {_field(highest)} (bright)"
+    return svg(figure, f"{description}, {ends}")
+
+
+def _draw_scale(figure: Figure, axes: Any, lowest: float, highest: float) -> None:
+    """Draw which colour stands for which value, right of a heat map."""
+    axes.apply_aspect()
+    map_box = axes.get_position()
+    scale = figure.add_axes((map_box.x1 + 0.02, map_box.y0, 0.03, map_box.height))
+    colours = np.linspace(0, 1, 65)[:, np.newaxis]
+    scale.pcolormesh(colours, cmap=mpl.colormaps["cividis"], edgecolor="face", linewidth=0.3)
+    values = [lowest, (lowest + highest) / 2, highest] if highest > lowest else [highest]
+    places = [0, 32.5, 65] if highest > lowest else [65]
+    scale.set_yticks(places, [_field(value) for value in values])
+    scale.yaxis.tick_right()
+    scale.set_xticks([])
+    scale.tick_params(length=3, width=0.6, color=FAINT, labelcolor=INK, labelsize=_TICK_SIZE)
+    scale.spines[:].set_visible(False)
 
 
 def _field(value: float) -> str:

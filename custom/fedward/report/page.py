@@ -11,6 +11,7 @@ from fedward.report.comparison import Comparison
 from fedward.report.cost import Cost
 from fedward.report.groups import Groups, warm_up
 from fedward.report.labels import Labels
+from fedward.report.model_file import ModelFile
 from fedward.report.peers import Peers
 from fedward.report.pseudo_labels import PseudoLabels
 from fedward.report.reconstructions import Reconstructions
@@ -44,6 +45,7 @@ class Report:
     warm_up: str
     """A sentence on what is different in the first rounds; empty without such rounds."""
     results: KeyResults
+    model_file: ModelFile | None
     about: About
     comparison: Comparison | None
     joining: alone.Alone | None
@@ -86,6 +88,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         first_model=words.first_model(run),
         warm_up=warm_up(run),
         results=KeyResults.of(run, choices, sites, compared, joining),
+        model_file=ModelFile.of(run),
         about=About.of(run, sites.all),
         comparison=comparison,
         joining=joining,

@@ -50,6 +50,8 @@ class KeyResults:
     """The verdict in a sentence; empty without one."""
     numbers: str
     """The numbers that it follows from, and the lowest class and site."""
+    ask_human: str
+    """When a human has to read, in a sentence; empty without a verdict."""
     referral: Sequence[str]
     """When a human has to read."""
     not_tested: str
@@ -91,6 +93,7 @@ class KeyResults:
             verdict=verdict,
             lead=verdict_words.lead(verdict) if verdict else "",
             numbers=_numbers(verdict) if verdict else "",
+            ask_human=verdict_words.ask_human(verdict) if verdict else "",
             referral=verdict_words.referral(verdict) if verdict else (),
             not_tested=verdict_words.not_tested(verdict) if verdict else "",
             warnings=warnings[:_MOST_WARNINGS],
@@ -141,7 +144,7 @@ def _tiles(verdict: Verdict) -> list[Tile]:
         tiles.append(_tile("worst", title, verdict.worst_site, unit))
     if verdict.auroc:
         ends = verdict.auroc.ends() or count(verdict.auroc.sites, "site")
-        tiles.append(Tile("auroc", "Macro AUROC, mean of sites", f"{verdict.auroc.mean:.3f}", ends))
+        tiles.append(Tile("auroc", "Macro AUROC, mean", f"{verdict.auroc.mean:.3f}", ends))
     return tiles
 
 

@@ -59,14 +59,14 @@ class Sheet:
     """The numbers of the verdict, of 100."""
     weakest: str
     """The worst class and the worst site."""
-    missing: str
-    """What was not tested, and which sites took no part."""
     clinical: Clinical | None
     """None for a run without clinical numbers."""
     lines: Sequence[ClassRates]
     """The classes that fit the page, in the job's order."""
     left_out: int
     """Number of other classes."""
+    ask_human: str
+    """When to ask a human, in a sentence; empty without a verdict."""
     referral: Sequence[str]
     """When to ask a human, if one of the classes is right."""
     findings: ReferredFindings | None
@@ -95,14 +95,6 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     findings = None
     if verdict and not verdict.exclusive:
         findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
-    missing = ""
-    if verdict:
-        parts = (
-            verdict_words.not_tested(verdict),
-            verdict_words.took_no_part(verdict),
-            *leaked(verdict.leaks),
-        )
-        missing = " ".join(part for part in parts if part)
     return Sheet(
         run=run,
         banner=words.banner(run),
@@ -121,10 +113,10 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         lead=verdict_words.lead(verdict) if verdict else "",
         numbers=verdict_words.numbers_of_hundred(verdict) if verdict else "",
         weakest=verdict_words.weakest_of_hundred(verdict) if verdict else "",
-        missing=missing,
         clinical=clinical,
         lines=[line for line in classes if line in shown],
         left_out=len(classes) - len(shown),
+        ask_human=verdict_words.ask_human(verdict) if verdict else "",
         referral=verdict_words.referral(verdict) if verdict else (),
         findings=findings,
         wanted=WANTED[-1],
@@ -171,15 +163,16 @@ def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) 
 
 
 def _limits(run: Run, verdict: Verdict | None) -> list[str]:
-    """Return what the model must not be trusted with, each in a sentence."""
-    limits = []
+    """Return what the model must not be trusted with, the worst first."""
+    limits: list[str | None] = []
+    if verdict:
+        limits += [verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict)]
+        limits += leaked(verdict.leaks)
     if verdict and verdict.never:
         never = listed(verdict.never)
         limits.append(f"It never answers {never}: it will miss every such {run.unit}.")
     uncertain = verdict_words.uncertain_classes(verdict) if verdict else ""
-    for sentence in (uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)):
-        if sentence:
-            limits.append(sentence)
+    limits += [uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)]
     if verdict:
         limits.append(
             f"{verdict_words.where_tested(verdict)} At another hospital, with other cameras or "
@@ -187,4 +180,4 @@ def _limits(run: Run, verdict: Verdict | None) -> list[str]:
         )
     limits.append(run.label_kind.limit)
     limits.append("It was trained once. Another training of the same kind may give other numbers.")
-    return limits
+    return [limit for limit in limits if limit]

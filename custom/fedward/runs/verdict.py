@@ -275,9 +275,9 @@ class Verdict:
 
     @property
     def needs_no_human(self) -> bool:
-        """Whether all answers are right often enough, by the whole interval, and all was tested."""
+        """Whether a good model's answers are right often enough, by the whole interval."""
         low = self.overall.low if self.overall else None
-        return low is not None and low >= WANTED[-1] and self.tested.complete and not self.leaks
+        return self.level == "good" and low is not None and low >= WANTED[-1]
 
     @property
     def referred(self) -> tuple[tuple[float, float | None], ...]:

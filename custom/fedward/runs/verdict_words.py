@@ -392,6 +392,74 @@ def _comparison(against: Against) -> str:
     )
 
 
+def ask_human(verdict: Verdict) -> str:
+    """Return in one sentence when a human has to read; "every image" unless all was tested."""
+    if not verdict.exclusive:
+        return _ask_about_findings(verdict)
+    unit = verdict.unit
+    reason = _why_ask_always(verdict)
+    if reason:
+        return f"Ask a human about every {unit}: {reason}."
+    if verdict.needs_no_human:
+        return (
+            f"{unit.capitalize()}s like the tested ones need no human: it is right for 95 of 100."
+        )
+    for wanted, share in reversed(verdict.referred):
+        if share is not None:
+            return (
+                f"Ask a human about the {of_hundred(share)} of 100 {unit}s that it is least sure "
+                f"about: it is right for {of_hundred(wanted)} of 100 of the others."
+            )
+    return f"Ask a human about every {unit}: it is not shown to be right for 95 of 100."
+
+
+def _why_ask_always(verdict: Verdict) -> str:
+    """Return why a human has to read every image; empty where the surest answers may do."""
+    tested = verdict.tested
+    reasons = []
+    if verdict.level == "poor":
+        reasons.append("it is not shown to be of use")
+    reasons += _failures(verdict)
+    if tested.untested:
+        reasons.append(f"it was not tested for {_few_names(tested.untested)}")
+    if tested.unnamed or tested.partly:
+        reasons.append("some classes were tested on too few images, or not at every site")
+    if tested.not_evaluated:
+        reasons.append("it was not tested at every site")
+    if verdict.confidence is None:
+        reasons.append(f"its confidence was not counted for all test {verdict.unit}s")
+    if any(share is None for _, share in verdict.referred[:1]):
+        reasons.append(
+            f"even its surest answers are right for fewer than {of_hundred(WANTED[0])} of 100"
+        )
+    return reasons[0] if reasons else ""
+
+
+def _ask_about_findings(verdict: Verdict) -> str:
+    """Return when a human has to read, for a model that may name several classes."""
+    every = f"Ask a human about every {verdict.unit}"
+    if verdict.level == "poor":
+        return f"{every}: it is not shown to be better than guessing."
+    if verdict.leaks or verdict.tested.untested:
+        return f"{every}: {[*_failures(verdict), *_gaps(verdict)][0]}."
+    findings = refer_findings(verdict, [one.name for one in verdict.findings])
+    always = [one.name for one in (*findings.missed, *findings.all)]
+    if always:
+        others = (
+            " For other findings, about those that it is least sure of." if findings.some else ""
+        )
+        return f"{every} for {_few_names(always)}.{others}"
+    if findings.some:
+        most, share = max(findings.some, key=lambda pair: pair[1])
+        return (
+            f"Ask a human about the {verdict.unit}s that it is least sure of, up to "
+            f"{of_hundred(share)} of 100 for {most.name}."
+        )
+    if findings.alone and not findings.enough:
+        return f"{verdict.unit.capitalize()}s like the tested ones need no human."
+    return f"{every}: its answers are not shown to be right for 95 of 100."
+
+
 def referral(verdict: Verdict) -> list[str]:
     """Return when a human has to read, for clinicians; empty for several findings."""
     overall = verdict.overall
