@@ -99,6 +99,31 @@ def test_labels_are_those_of_the_first_answers_whatever_is_said_to_checks(
     assert weiss == IDS[8:], "adjudicators decide, and are not checked"
 
 
+def test_a_check_that_is_skipped_comes_back_once(
+    by: Callable[..., Queue], make_clinician: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedward.annotation.checks.SKIPPED_AFTER", 2)
+    queue = by(repeat=1.0)
+    anna = make_clinician(queue, "Anna")
+    shown = []
+    while True:
+        image = anna.desk.view("Anna").image
+        if image is None:
+            break
+        sample_id = image.sample_id
+        is_check = sample_id in shown
+        shown.append(sample_id)
+        is_skipped = is_check and sample_id == "s00"
+        anna.say(sample_id, None if is_skipped else "NV", "skip" if is_skipped else "")
+    first, second, third = (place for place, name in enumerate(shown) if name == "s00")
+    between = set(shown[second + 1 : third])
+    assert len(between - set(shown[:second])) == 2, "after two more answers"
+    assert first == 0
+    assert shown.count("s01") == 2, "a check that is answered does not come back"
+    assert queue.labels() == dict.fromkeys(IDS, "NV")
+    assert queue.own_agreement()["Anna"].repeated == 11 - REPEAT_AFTER - 1
+
+
 def test_a_check_is_taken_back_and_is_in_the_trail(
     by: Callable[..., Queue], make_clinician: Make, tmp_path: Path
 ) -> None:

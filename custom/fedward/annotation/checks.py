@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from fedward.annotation.questions import Question
 from fedward.annotation.records import Purpose
@@ -17,8 +17,14 @@ from fedward.annotation.rules import Rules
 
 REPEAT_AFTER = 20
 """The answers that a reader gives before a question comes again."""
+SKIPPED_AFTER = 5
+"""The answers that a reader gives before a check that they skipped comes again."""
 KNOWN_EVERY = 10
 """A reader sees one image of known class in as many answers, on average."""
+
+
+_Key: TypeAlias = tuple[Purpose, tuple[str, ...]]
+"""A check of a reader: its purpose, and the images of its question."""
 
 
 class Check(NamedTuple):
@@ -75,7 +81,8 @@ def due(
     """Return the checks that are due for a reader, the longest due first.
 
     Which questions come again, and after how many answers an image of known class comes, depend on
-    the reader's name and the image alone. So a page that is loaded again shows the same check.
+    the reader's name and the image alone. So a page that is loaded again shows the same check. A
+    check that the reader skips comes once more, after some answers.
 
     Args:
         database: in a transaction.
@@ -87,12 +94,20 @@ def due(
     if annotator in rules.adjudicators or not (rules.repeat or rules.known):
         return []
     given = list(_given(database, annotator))
-    checked = {(row.purpose, rules.together(row.sample_id)) for row in given}
     places = dict[tuple[str, ...], int]()
     """Images of a question -> how many questions the reader had answered then, itself included."""
+    skipped = dict[_Key, int]()
+    """A check that was skipped once -> how many questions the reader had answered then."""
+    checked = set[_Key]()
     for row in given:
-        if row.purpose == "question" and row.kind != "skip":
-            places.setdefault(rules.together(row.sample_id), len(places) + 1)
+        key = (row.purpose, rules.together(row.sample_id))
+        is_skip = row.kind == "skip"
+        if row.purpose == "question" and not is_skip:
+            places.setdefault(key[1], len(places) + 1)
+        elif is_skip and key not in skipped:
+            skipped[key] = len(places)
+        else:
+            checked.add(key)
     checks: list[tuple[int, Check]] = []
     asked_ids: set[str] = set()
     for question in shown:
@@ -103,14 +118,15 @@ def due(
             continue
         images = rules.together(decision.sample_id)
         is_drawn = _draw(annotator, images[0]) < rules.repeat
-        if is_drawn and ("repeat", images) not in checked and can_show(decision.sample_id):
+        if is_drawn and can_show(decision.sample_id):
             checks.append((place + REPEAT_AFTER, Check(decision.sample_id, "repeat")))
     checks += _known(rules, annotator, asked_ids, can_show)
-    due_checks = [
-        (turn, check)
-        for turn, check in checks
-        if turn <= len(places) and (check.purpose, rules.together(check.sample_id)) not in checked
-    ]
+    due_checks = []
+    for first_turn, check in checks:
+        key = (check.purpose, rules.together(check.sample_id))
+        turn = skipped[key] + SKIPPED_AFTER if key in skipped else first_turn
+        if turn <= len(places) and key not in checked:
+            due_checks.append((turn, check))
     return [check for _, check in sorted(due_checks)]
 
 
