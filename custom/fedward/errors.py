@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -19,7 +19,7 @@ class FedwardError(Exception):
     Args:
         problem: what is wrong and where, as a sentence whose full stop may be missing. With
             ``expected`` and ``found`` it is the place alone, such as ``site-1.yaml, threads``.
-        remedy: what to do, as sentences; empty if the problem says it.
+        remedy: what to do, as sentences; empty if the problem says it. It may begin on a new line.
         expected: what the value must be; only together with ``found``.
         found: the value that was found instead.
     """
@@ -37,7 +37,8 @@ class FedwardError(Exception):
             sentence = problem
         else:
             sentence = f"{problem}."
-        super().__init__(f"{sentence} {remedy}".rstrip())
+        gap = "" if remedy.startswith("\n") else " "
+        super().__init__(f"{sentence}{gap}{remedy}".rstrip())
 
     def __reduce__(self) -> tuple[Callable[[str], "FedwardError"], tuple[str]]:
         """Let pickle make the error again in another process.
@@ -71,6 +72,18 @@ class WorkError(RunError):
     """
 
 
+def together(errors: Sequence["FedwardError"], what: str = "must be mended") -> "FedwardError":
+    """Return errors, at least one, as a single one that lists them.
+
+    It is a ConfigError if all are, else a DataError. ``what``: what is to be done about them.
+    """
+    if len(errors) == 1:
+        return errors[0]
+    kind = ConfigError if all(isinstance(error, ConfigError) for error in errors) else DataError
+    items = [f"\n  {number}. {error}" for number, error in enumerate(errors, 1)]
+    return kind(f"{len(items)} things {what}:{''.join(items)}")
+
+
 _ARGUMENTS: ContextVar[Mapping[str, str] | None] = ContextVar("arguments", default=None)
 """Option -> argument where their names differ, while a public function runs; None: a command."""
 
@@ -89,6 +102,11 @@ def naming_arguments(**renamed: str) -> Iterator[None]:
         yield
     finally:
         _ARGUMENTS.reset(token)
+
+
+def in_shell() -> bool:
+    """Return whether the caller typed a command, in contrast to a function in Python."""
+    return _ARGUMENTS.get() is None
 
 
 def option(name: str, *values: object) -> str:

@@ -236,7 +236,7 @@ def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
 
 def test_missing_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "toy.npz", images=np.zeros(3))
-    with pytest.raises(DataError, match="train_images and train_labels"):
+    with pytest.raises(DataError, match="no array train_images; no array train_labels"):
         load_site(site(tmp_path), SPEC)
 
 

@@ -284,7 +284,7 @@ def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     assert note.startswith(
         "2 of 83 images are left out, the first: 'A/link.png': expected a path inside"
     )
-    partition(root, tmp_path / "sites", Wanted(sites=2))
+    partition(root, tmp_path / "sites", Wanted(sites=2, contradicting="kept"))
     found = loaded(tmp_path / "sites").values()
     assert 'B/a "quoted", broken\nname.png' in set.union(
         *(ids for data in found for ids in sets(data).values())
@@ -423,3 +423,16 @@ def test_images_at_no_site_are_counted_by_reason(tmp_path):
         "Images at no site: 4 have no value in place, 1 belong to a group that has more images at "
         "another site."
     ) in text
+
+
+def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
+    """One of 13 is more than 5 %, and one of 25 would be more than 5 % of its site."""
+    small = folders(tmp_path / "small", {"A": 7, "B": 6})
+    (small / "B" / "3.png").write_bytes(b"\x89PNG damaged")
+    with pytest.raises(DataError, match=r"found 1 of 13 that cannot, the first: B/3.png: .*Mend"):
+        partition(small, tmp_path / "sites", Wanted(sites=1))
+    larger = folders(tmp_path / "larger", {"A": 13, "B": 12})
+    (larger / "B" / "3.png").write_bytes(b"\x89PNG damaged")
+    text = partition(larger, tmp_path / "sites", Wanted(sites=1, val=0, test=0))
+    assert "1 of 25 images are left out, the first: B/3.png: " in text.replace("\n", " ")
+    assert not loaded(tmp_path / "sites")["site-1"].rejected

@@ -14,6 +14,7 @@ from fedward.lab.partition.npz_pool import read_npz
 from fedward.operation.data_spec import data_spec
 from fedward.operation.next_step import next_after_doctor
 from fedward.sites import load_site
+from fedward.sites.check import site_problems
 
 COUNTS = {"train": 120, "val": 24, "test": 40}
 
@@ -234,12 +235,12 @@ def test_numbers_name_classes_from_whichever_on(tmp_path):
             {"label_names": np.array(["a"])},
             (),
             DataError,
-            "labels from 0 to 0.*found 0 to 2.*Complete label_names",
+            "labels from 0 to 0.*found 1 to 2.*Complete label_names",
         ),
         ({"images": np.zeros((90, 4), np.uint8)}, (), DataError, "uint8 images"),
         ({"labels": np.zeros((90, 14, 2), int)}, (), DataError, "labels .N,. or .N, C."),
-        ({"labels": None}, (), DataError, "labels is not a file"),
-        ({"images": None}, (), DataError, "train_images and train_labels"),
+        ({"labels": None}, (), DataError, "no array labels"),
+        ({"images": None}, (), DataError, "no array train_images; no array train_labels"),
         ({"groups": np.array([None] * 90)}, (), DataError, "an npz file of arrays"),
     ],
 )
@@ -339,3 +340,51 @@ def test_a_damaged_data_file_is_refused(tmp_path, capsys, content):
         == 1
     )
     assert "data.json: expected a JSON object" in capsys.readouterr().err
+
+
+def test_all_faults_of_the_arrays_are_in_one_message(tmp_path):
+    """Also those that a run would find at a site, before it opens an image."""
+    pictures = np.random.default_rng(0).random((12, 8, 8)).astype(np.float32)
+    pictures[3, 2] = np.nan
+    names = np.array(["cyst", "none"])
+    arrays = {
+        "train_images": pictures,
+        "train_labels": np.array([*[0.0] * 11, np.nan]),
+        "val_images": np.zeros((9, 8, 8, 3), np.uint8),
+        "val_labels": np.arange(8),
+        "test_images": np.zeros((9, 8, 8), np.uint8),
+    }
+    file = tmp_path / "broken.npz"
+    np.savez(file, **arrays, label_names=names)
+    faults = [
+        "images float32 (12, 8, 8), of which 1 image with NaN or infinity",
+        "labels float64 (12,), of which 1 are NaN",
+        "9 images and 8 labels",
+        "no array test_labels",
+    ]
+    with pytest.raises(DataError, match="3 things must be mended") as error:
+        partition(file, tmp_path / "sites", Wanted(sites=2))
+    assert all(fault in str(error.value) for fault in faults)
+    site = tmp_path / "site-1.yaml"
+    site.write_text(f"kind: npz\nfile: {file}\nlabels: {{0: cyst, 1: none}}\n")
+    spec = DataSpec(classes=("cyst", "none"), image_size=16, channels=1)
+    problem = site_problems(["site-1"], [tmp_path], spec)["site-1"]
+    assert all(fault in problem for fault in faults)
+
+
+def test_blank_images_and_pictures_of_two_labels_are_no_site_s(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), np.uint8)
+    images[4] = 7
+    images[33] = images[5]  # Image 5 has label 1, and image 33 label 2.
+    file = pooled(tmp_path, images=images)
+    with pytest.raises(DataError, match=r"1 picture with several: train-5 .* and train-33 "):
+        partition(file, tmp_path / "sites", Wanted(sites=2))
+    text = partition(file, tmp_path / "sites", Wanted(sites=2, contradicting="left-out"))
+    assert "1 of 90 images are left out, the first: train-4: a blank image" in text
+    used = {
+        index
+        for site in sites(tmp_path / "sites").values()
+        for split in site["indices"].values()
+        for index in split
+    }
+    assert used == set(range(90)) - {4, 5, 33}

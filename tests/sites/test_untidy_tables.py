@@ -371,7 +371,7 @@ def test_uncertain_findings_are_read_as_the_user_says(images, tmp_path, uncertai
     rows = [f"w/{NAMES[number]},{CHEXPERT[number % 4]}" for number in range(20)]
     table = write_table(tmp_path / "t.csv", "Path,Edema,Fracture,No Finding", rows)
     columns = ("Edema", "Fracture", "No Finding")
-    with pytest.raises(DataError, match=r"--columns label=Edema label=Fracture$"):
+    with pytest.raises(DataError, match=r"--columns label=Edema label=Fracture\n.*--uncertain pos"):
         read_csv(table, images)
     with pytest.raises(DataError, match=r"-1 \(Edema 5\).*--uncertain positive, --uncertain neg"):
         read_csv(table, images, findings=columns)
@@ -634,3 +634,56 @@ def test_a_cut_is_repeated_with_what_was_decided():
     options = parser.parse_args(words)
     assert dict(options.labels) == choices.meanings
     assert (options.uncertain, options.label_kind, options.prefix) == ("positive", "one", "D:\\s")
+
+
+def test_one_refusal_has_every_decision_and_the_command_that_takes_them_all(
+    tmp_path, monkeypatch, capsys
+):
+    """Columns, a prefix, -1, a finding beside No Finding, pages and one picture of two labels."""
+    monkeypatch.chdir(tmp_path)
+    cells = ["1.0,,1.0,", "-1.0,0.0,,", "0.0,1.0,,", ",,1.0,1.0"]
+    rows = []
+    for number in range(80):
+        path = Path(f"w/p{number}/view.png")
+        write_image(path, 0 if number == 79 else number)
+        if number % 8 == 3:
+            path = path.rename(path.with_suffix(".tif"))
+            pages = [Image.fromarray(np.full((8, 8, 3), fill, np.uint8)) for fill in (9, 200)]
+            for page in pages:
+                page.putpixel((number % 8, number // 8 % 8), (number, 255, 0))
+            pages[0].save(path, save_all=True, append_images=pages[1:])
+        rows.append(f"Export/{path.relative_to('w')},Male,{number},{cells[number % 4]}")
+    write_table(Path("t.csv"), "Path,Sex,Age,Edema,Fracture,Device,No Finding", rows)
+    typed = ["partition", "t.csv", "--images", "w", "--sites", "2", "--out", "s"]
+    assert cli.main(typed) == 1
+    error = capsys.readouterr().err
+    assert "6 things must be mended or decided" in error
+    command = error.strip().splitlines()[-1]
+    assert cli.main(shlex.split(command)[1:]) == 0, command
+    words = shlex.split(command)[4:]
+    decided = {"--prefix", "--columns", "--uncertain", "--no-finding", "--contradicting"}
+    assert decided | {"--frames"} <= set(words)
+    spec = json.loads(Path("s/data.json").read_text())
+    assert spec["classes"] == ["Device", "Edema", "Fracture"]
+    listed_rows = [
+        row.split(",")
+        for site in ("site-1", "site-2")
+        for row in Path(f"s/{site}.csv").read_text().splitlines()[1:]
+    ]
+    # Of the 20 rows with -1 none has a label, and the pictures with two labels are at no site.
+    assert not {"p0/view.png", "p79/view.png"} & {row[1] for row in listed_rows}
+    assert {row[2] for row in listed_rows} >= {"Edema|Device", "Fracture", "Device"}
+
+
+def test_spellings_and_columns_are_decided_together(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    labels = ["MEL", "mel", "nv", "NaN", "-1"]
+    rows = [f"{name},{labels[place % 5]},{place % 3}" for place, name in enumerate(NAMES)]
+    write_table(Path("t.csv"), "image,label,diagnosis", rows)
+    typed = ["partition", "t.csv", "--images", f"{images}", "--sites", "1", "--out", "s"]
+    assert cli.main([*typed, "--seed", "3"]) == 1
+    command = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "--columns label=label" in command
+    assert cli.main(shlex.split(command)[1:]) == 0, command
+    assert "--seed 3" in command
+    assert json.loads(Path("s/data.json").read_text())["classes"] == ["MEL", "nv"]

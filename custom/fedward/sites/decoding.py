@@ -108,6 +108,10 @@ class BadRow(Exception):  # noqa: N818 - no error of the program: it is kept as 
     """One row or image cannot be used; the text says what was expected and what was found."""
 
 
+class SeveralImages(BadRow):
+    """A file holds several pages or frames, and nobody has said which are used."""
+
+
 class Unreadable(BadRow):
     """A file cannot be read now because the machine failed: the file may be whole."""
 
@@ -198,7 +202,7 @@ def _seek_page(image: Image.Image, page: int | None) -> None:
     """Turn an opened file to one of its pages; without a number it must have one."""
     pages = _pages(image)
     if page is None and len(pages) > 1:
-        raise BadRow(
+        raise SeveralImages(
             f"expected one image, found {len(pages)} pages in the file: to use them, write "
             "frames: {at_most: 8} into the site file (fedward partition --frames 8)"
         )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Unreadable
+from fedward.sites.decoding import BadRow, SeveralImages, Unreadable
 from fedward.sites.dicom_header import (
     class_of,
     first_number,
@@ -103,7 +103,7 @@ def read_dataset(path: Path, several: bool) -> tuple[Any, int]:
         _check_class(header)
         count = frame_count(header)
         if count > 1 and not several:
-            raise BadRow(
+            raise SeveralImages(
                 f"expected a 2D image, found a DICOM file of {count} frames: to use them, write "
                 "frames: {at_most: 8} into the site file (fedward partition --frames 8)"
             )

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import DataError, reason_of
+from fedward.errors import DataError, FedwardError, reason_of, together
 from fedward.labels import Labels, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
 from fedward.sites.stored_images import ImagesOnDisk, JoinedImages, StoredImages
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
     from fedward.label_kinds import LabelKind
 
 
+_MOST_SEARCHED = 2**28
+"""Numbers of an array that are searched for NaN at most."""
 _OTHER_FILE = "Fetch the file again, or name another."
 
 
@@ -33,9 +36,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
     total = 0
-    whole = read_split(file, "train", spec.label_kind) if file.joined else None
-    for split in used_splits(file):
-        images, labels = whole or read_split(file, split, spec.label_kind)
+    for split, (images, labels) in _used_arrays(file, spec.label_kind).items():
         wanted = _wanted(file, split, labels)
         total += len(wanted)
         usable, unusable = _labelled_rows(file, split, wanted, labels, spec)
@@ -50,6 +51,28 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
         rejected += sorted(unusable, key=lambda row: row.row)
     shape = (len(pixels), spec.image_size, spec.image_size, spec.channels)
     return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
+
+
+def _used_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, tuple[ImagesOnDisk, Labels]]:
+    """Return split -> arrays of :func:`read_split`, for the splits of which the site has images.
+
+    Raises:
+        DataError: the arrays of some splits cannot be used; the text has all that is wrong.
+    """
+    check_places(file)
+    whole: tuple[ImagesOnDisk, Labels] | None = None
+    if file.joined:
+        whole = _read_all(file, label_kind)
+    arrays = {}
+    faults: list[FedwardError] = []
+    for split in used_splits(file):
+        try:
+            arrays[split] = whole or read_split(file, split, label_kind)
+        except DataError as error:
+            faults.append(error)
+    if faults:
+        raise together(faults)
+    return arrays
 
 
 def _labelled_rows(
@@ -121,25 +144,31 @@ def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Imag
 def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Labels]:
     """Return the arrays of all the file's splits, one after the other."""
     parts = []
+    faults: list[FedwardError] = []
     for name in _labels(file):
         prefix = name.removesuffix("labels")
         split = prefix.rstrip("_")
-        images, labels = read_arrays(file.file, [prefix], f"site {file.site}, {file.file}, {split}")
-        _check_kind(file, split, labels, label_kind)
-        parts.append((images, labels))
+        where = f"site {file.site}, {file.file}, {split}"
+        try:
+            images, labels = read_arrays(file.file, [prefix], where)
+            _check_kind(file, split, labels, label_kind)
+            parts.append((images, labels))
+        except DataError as error:
+            faults.append(error)
+    if faults:
+        raise together(faults)
     images_of_splits, labels_of_splits = zip(*parts, strict=True)
     return JoinedImages(images_of_splits, f"{file.file}"), np.concatenate(labels_of_splits)
 
 
 def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:
-    """Refuse a file that :func:`read_split` would refuse for its labels, without reading an image.
+    """Refuse a file that :func:`load_npz` would refuse, without reading an image.
 
     Raises:
-        DataError: it cannot be read, or its labels are of the other kind.
+        DataError: its arrays cannot be read, or do not fit each other or the job; the text has all
+            that is wrong.
     """
-    for name, labels in _labels(file).items():
-        split = name.removesuffix("labels").rstrip("_")
-        _check_kind(file, split, _flat(labels), label_kind)
+    _used_arrays(file, label_kind)
 
 
 def labels_in(file: NpzSite) -> int:
@@ -219,8 +248,10 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
-            labels = arrays[f"{prefix}labels"]
-        images = StoredImages(path, f"{prefix}images", where)
+            names = [f"{prefix}images", f"{prefix}labels"]
+            missing = [name for name in names if name not in arrays]
+            labels = arrays.get(names[1])
+        images = None if names[0] in missing else StoredImages(path, names[0], where)
     except Exception as error:
         # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
         raise DataError(
@@ -229,17 +260,47 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
             expected=f"an npz file with {prefixes[0]}images and {prefixes[0]}labels",
             found=reason_of(error),
         ) from None
-    one_per_image = labels.ndim in (1, 2) and labels.shape[:1] == images.shape[:1]
-    whole_numbers = np.issubdtype(labels.dtype, np.integer)
-    if not are_pictures(images) or not one_per_image or not whole_numbers:
+    faults = [f"no array {name}" for name in missing]
+    if images is not None:
+        faults += _picture_faults(images, path, names[0])
+    if labels is not None:
+        faults += _label_faults(labels)
+    if images is not None and labels is not None and labels.shape[:1] != images.shape[:1]:
+        faults.append(f"{len(images)} images and {len(labels) if labels.shape else 'no'} labels")
+    if faults or images is None or labels is None:
         raise DataError(
             where,
-            "Use a file of 2D images with labels.",
+            "Use a file of 2D images with labels, or write these arrays again.",
             expected="uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or "
             "(N, C)",
-            found=f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}",
+            found="; ".join(faults),
         )
     return images, _flat(labels.astype(np.int64))
+
+
+def _picture_faults(images: StoredImages, path: Path, name: str) -> list[str]:
+    """Return what is wrong with an array that should hold pictures."""
+    if are_pictures(images):
+        return []
+    found = f"images {images.dtype} {images.shape}"
+    if not np.issubdtype(images.dtype, np.floating) or not 0 < images.size <= _MOST_SEARCHED:
+        return [found]
+    with np.load(path, allow_pickle=False) as arrays:
+        values = arrays[name].reshape(len(images), -1)
+    broken = int(np.count_nonzero(~np.isfinite(values).all(axis=1)))
+    if broken:
+        found += f", of which {count(broken, 'image')} with NaN or infinity"
+    return [found]
+
+
+def _label_faults(labels: npt.NDArray[Any]) -> list[str]:
+    """Return what is wrong with an array that should hold labels."""
+    if labels.ndim in (1, 2) and np.issubdtype(labels.dtype, np.integer):
+        return []
+    found = f"labels {labels.dtype} {labels.shape}"
+    if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
+        found += f", of which {np.count_nonzero(np.isnan(labels))} are NaN"
+    return [found]
 
 
 def are_pictures(images: StoredImages) -> bool:

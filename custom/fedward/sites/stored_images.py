@@ -45,6 +45,11 @@ class StoredImages:
         """Return the number of images."""
         return self.shape[0] if self.shape else 0
 
+    @property
+    def size(self) -> int:
+        """Number of values in the array."""
+        return math.prod(self.shape)
+
     def read(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the images with these indices, which ascend, as uint8 (H, W[, channels]).
 

@@ -155,6 +155,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one more site, which trains nothing, has the validation and test images of all: "
         "for a simulation whose sites have too few each",
     )
+    add(
+        "--contradicting",
+        choices=("left-out", "kept"),
+        help="the same picture with several labels: leave it out, or keep it as it is (default: it "
+        "is refused)",
+    )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 

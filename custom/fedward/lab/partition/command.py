@@ -52,6 +52,7 @@ def _partition(options: argparse.Namespace) -> int:
         val=options.val,
         test=options.test,
         evaluate_together=options.evaluate_together,
+        contradicting=options.contradicting,
     )
     print(partition(options.source, options.out, wanted))
     return 0
@@ -120,6 +121,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         "val",
         "test",
         "evaluate_together",
+        "contradicting",
     )
     given = [option(name.replace("_", "-")) for name in needs_sites if getattr(options, name)]
     manifest = options.source / "manifest.csv"

@@ -16,6 +16,7 @@ from fedward.lab.partition.label_columns import (
 )
 from fedward.lab.partition.pool import Pool
 from fedward.sites.any_csv import columns_by_purpose, further_columns, read_image_list
+from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut
 from fedward.sites.image_paths import ImageFinder, NoImage, spelt_parts
@@ -94,6 +95,10 @@ class _Rows:
         else:
             self.repeats += 1
 
+    def texts(self) -> list[str]:
+        """Return why lines cannot be used."""
+        return [f"line {line}: {reason}" for line, reason in self.problems.items()]
+
     def lines_note(self) -> list[str]:
         """Return a note of the lines that are left out; empty for fewer than two."""
         if len(self.problems) < 2:
@@ -161,31 +166,33 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     records, malformed, header = read_image_list(path)
     column_of = columns_by_purpose(path, header, named, findings)
     for purpose in ("label", "image"):
-        with noted.noted():
+        with noted.noted(columns={purpose: column_of[purpose]}):
             _require_one_meaning(path, records, column_of, named, header, purpose)
     if not (column_of["label"] or findings or classes or "label" in named):
-        with noted.noted():
-            findings = label_columns(path, header, records, set(column_of.values()))
+        findings = _found_findings(path, header, records, column_of, noted)
     if findings:
         labels = labels_in_columns(path, records, findings, choices, noted)
     else:
         labels = labels_in_column(path, records, column_of["label"], choices, classes, noted)
-    finder = ImageFinder(folder, [prefix] if prefix else [])
-    rows = _Rows(problems={row.row: row.reason for row in malformed})
-    for record in records:
-        rows.read(record, column_of, labels, finder)
+    rows, finder = _read_rows(folder, prefix, records, malformed, column_of, labels)
     total = len(records) + len(malformed)
+    used_columns = _arguments(column_of, findings)
+    if len(rows.problems) == total and finder.likely_prefix():
+        # What else must be decided shows once the images are found.
+        prefix = finder.likely_prefix()
+        remedy = _remedy(finder, folder, used_columns)
+        with noted.noted(prefix=prefix):
+            refuse_many(f"{path}", rows.texts(), total, remedy)
+        rows, finder = _read_rows(folder, prefix, records, malformed, column_of, labels)
     with noted.noted():
         _refuse_contradictions(path, rows)
-    used_columns = _arguments(column_of, findings)
     image_cells = [record.cells[column_of["image"]] for record in records]
     encoding_notes = encoding_note(path, [*header, *labels.texts.values(), *image_cells])
     notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total), *encoding_notes]
-    problems = [f"line {line}: {reason}" for line, reason in rows.problems.items()]
     has_images = False
     with noted.noted():
         remedy = " ".join([_remedy(finder, folder, used_columns), *encoding_notes])
-        notes += refuse_many(f"{path}", problems, total, remedy)
+        notes += refuse_many(f"{path}", rows.texts(), total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without labels or images there is none that says anything.
     has_labels = findings or classes or column_of["label"] or "label" in named
@@ -214,6 +221,44 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             label_kind=labels.label_kind,
         )
     raise noted.together()
+
+
+def _read_rows(
+    folder: Path,
+    prefix: str,
+    records: Sequence[Record],
+    malformed: Sequence[Rejected],
+    column_of: Mapping[str, str],
+    labels: RowLabels,
+) -> tuple[_Rows, ImageFinder]:
+    """Return the rows of a CSV, and what has found their images."""
+    finder = ImageFinder(folder, [prefix] if prefix else [])
+    rows = _Rows(problems={row.row: row.reason for row in malformed})
+    for record in records:
+        rows.read(record, column_of, labels, finder)
+    return rows, finder
+
+
+def _found_findings(
+    path: Path,
+    header: Sequence[str],
+    records: Sequence[Record],
+    column_of: dict[str, str],
+    faults: Faults,
+) -> Sequence[str]:
+    """Return the columns of classes or findings where none is named; a single one is the label's.
+
+    A fault says that a person must name them, unless they are exclusive classes for sure.
+    """
+    likely, doubt = label_columns(path, header, records, set(column_of.values()))
+    if doubt and not likely:
+        faults.note(doubt)
+    elif doubt and len(likely) == 1:
+        faults.note(doubt, columns={"label": likely[0]})
+        column_of["label"] = likely[0]
+    elif doubt:
+        faults.note(doubt, findings=likely)
+    return likely if len(likely) > 1 else ()
 
 
 def _require_one_meaning(

@@ -4,24 +4,27 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedward.errors import ConfigError, did_you_mean_file, listed, option
+from fedward.errors import ConfigError, did_you_mean_file, in_shell, listed, option, option_words
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note
-from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
+from fedward.lab.partition.looks import Contradicting, looked_at
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
-from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.rendering import PLAIN, Frames, Rendering
 from fedward.sites.site_file import site_files
 
 EVALUATION = "evaluation"
@@ -67,6 +70,8 @@ class Wanted:
     """Share of the images that is set apart for validation; None: the default of site files."""
     test: float | None = None
     """Likewise, for testing."""
+    contradicting: Contradicting | None = None
+    """What becomes of pictures with several labels; None: they are refused."""
     evaluate_together: bool = False
     """Whether a site of its own has the validation and test images of all sites."""
 
@@ -81,10 +86,11 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         ConfigError: the data set cannot be cut so, or the folder holds other files.
         DataError: the data set cannot be used.
     """
-    faults = Faults()
+    faults = Faults(partial(_decided_command, source, out, wanted) if in_shell() else None)
     pool = _read(source, wanted, faults)
     if wanted.resplit:
         pool = replace(pool, splits=["train"] * len(pool.splits))
+    pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
     cut: Cut = {}
     shares: list[float] = []
     with faults.noted():
@@ -96,7 +102,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             cut = _evaluated_together(cut, wanted)
             shares.append(1.0)
     faults.refuse()
-    pool = replace(pool, notes=(*pool.notes, *unused_note(pool, cut, wanted.by)))
+    pool = pool.noting(unused_note(pool, cut, wanted.by))
     texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
@@ -112,6 +118,27 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
     write_files(texts)
     return summary(pool, cut, shares, out, _cure(pool, cut, source, out, wanted))
+
+
+def _decided_command(
+    source: Path, out: Path, wanted: Wanted, decisions: Mapping[str, Decision]
+) -> str:
+    """Return the command line that was typed, with these decisions besides."""
+    changes: dict[str, Any] = dict(decisions)
+    choices: dict[str, Any] = {
+        name: changes.pop(name) for name in LabelChoices._fields if name in changes
+    }
+    if "labels" in changes:
+        choices["meanings"] = {**wanted.choices.meanings, **changes.pop("labels")}
+    if "label_kind" in changes:
+        choices["kind"] = changes.pop("label_kind")
+    if "columns" in changes:
+        changes["columns"] = {**wanted.columns, **changes["columns"]}
+    if "frames" in changes:
+        changes["rendering"] = wanted.rendering._replace(frames=Frames(at_most=None))
+        del changes["frames"]
+    changes["choices"] = wanted.choices._replace(**choices)
+    return command_of(source, out, replace(wanted, **changes))
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
@@ -174,7 +201,7 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             expected="image files",
             found=f"{source}",
         )
-    return read_npz(source, wanted.classes, joined=wanted.resplit)
+    return read_npz(source, wanted.classes, joined=wanted.resplit, faults=faults)
 
 
 def _centralised(cut: Cut) -> Cut:
@@ -330,6 +357,8 @@ def command_of(source: Path, out: Path, wanted: Wanted) -> str:
         words += ["--columns", *columns]
     words += wanted.choices.arguments()
     words += _rendering_words(wanted.rendering)
+    if wanted.titles:
+        words += option_words("titles", wanted.titles)
     return shlex.join(f"{word}" for word in [*words, "--out", out])
 
 
@@ -363,6 +392,7 @@ _OPTIONS = {
     "resplit": "resplit",
     "seed": "seed",
     "classes": "classes",
+    "contradicting": "contradicting",
 }
 """Field of :class:`Wanted` -> its option."""
 

@@ -1,9 +1,13 @@
 """All that must be mended or decided before a data set can be cut, in one message."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
-from fedward.errors import ConfigError, DataError, FedwardError
+from fedward.errors import FedwardError, together
+
+Decision: TypeAlias = str | Sequence[str] | Mapping[str, str]
+"""Value of an option of the command."""
 
 
 class Faults:
@@ -11,22 +15,40 @@ class Faults:
 
     Where a person must decide something, reading goes on with the likeliest decision, in order to
     find what else is wrong. Nothing is written then.
+
+    Args:
+        command: returns the command to type with these decisions, or an empty text; None: the
+            error names none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, command: Callable[[Mapping[str, Decision]], str] | None = None) -> None:
+        self._command = command
         self._errors: list[FedwardError] = []
+        self._decisions: dict[str, Decision] = {}
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Note an error of the ``with`` block, which ends there."""
+    def noted(self, **decisions: Decision) -> Iterator[None]:
+        """Note an error of the ``with`` block, which ends there; decisions as in :meth:`note`."""
         try:
             yield
         except FedwardError as error:
-            self._errors.append(error)
+            self.note(error, **decisions)
 
-    def note(self, error: FedwardError) -> None:
-        """Note an error."""
+    def note(self, error: FedwardError, **decisions: Decision) -> None:
+        """Note an error.
+
+        Args:
+            error: says what must be mended or decided.
+            decisions: option, with ``_`` for ``-`` -> the likeliest value by which a person may
+                decide it. Of an option that is decided twice, texts are joined.
+        """
         self._errors.append(error)
+        for name, value in decisions.items():
+            earlier = self._decisions.get(name)
+            if isinstance(earlier, Mapping) and isinstance(value, Mapping):
+                self._decisions[name] = {**earlier, **value}
+            else:
+                self._decisions[name] = value
 
     def refuse(self) -> None:
         """Raise what was noted; nothing if there is nothing.
@@ -40,9 +62,8 @@ class Faults:
 
     def together(self) -> FedwardError:
         """Return what was noted, at least one error, as one."""
-        if len(self._errors) == 1:
-            return self._errors[0]
-        options_alone = all(isinstance(error, ConfigError) for error in self._errors)
-        kind = ConfigError if options_alone else DataError
-        items = [f"\n  {number}. {error}" for number, error in enumerate(self._errors, 1)]
-        return kind(f"{len(items)} things must be mended or decided:{''.join(items)}")
+        command = self._command(self._decisions) if self._command and self._decisions else ""
+        error = together(self._errors, "must be mended or decided")
+        if not command:
+            return error
+        return type(error)(f"{error}", f"\nWith the likeliest decision of each:\n{command}")

@@ -3,34 +3,42 @@
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from fedward.errors import DataError, option
 from fedward.lab.partition.pool import (
     Listing,
+    Look,
     Pool,
     Rows,
     check_groups,
     findings_in,
     is_label,
+    proposed_size,
     take_classes,
     take_findings,
 )
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
-from fedward.sites.decoding import BadRow, fit
+from fedward.sites.decoding import BadRow, SeveralImages, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
-from fedward.sites.images import open_parts
+from fedward.sites.images import decode_file, open_parts
+from fedward.sites.leaks import digest
 from fedward.sites.path_patients import folders_of_few, patients_in_paths
 from fedward.sites.rendering import Rendering
 from fedward.text import natural
 
 _LOOKED_AT = 16
 """Images that are opened to find out their size and colour."""
+_THREADS = 4
+"""Files that are opened at the same time; Pillow works without Python's lock."""
 _MOST_UNUSABLE = 0.05
 """Share, as ``max_rejected`` of a site file."""
 
@@ -103,18 +111,42 @@ def image_pool(
         },
         grouped=any(image.group for image in kept),
         notes=(*notes, *chosen.notes, *patient_notes),
+        looks=partial(_looks, folder, kept, rendering, proposed_size(side), channels),
     )
 
 
-def refuse_many(where: str, problems: Sequence[str], total: int, remedy: str) -> list[str]:
+def _looks(
+    folder: Path, images: Sequence[ListedImage], rendering: Rendering, size: int, channels: int
+) -> Iterator[Look]:
+    """Open all files of a pool, and yield what was seen of each, as the network would see it."""
+
+    def look(image: ListedImage) -> Look:
+        path = folder / image.image
+        try:
+            parts = decode_file(path, size, channels, rendering)
+        except BadRow as problem:
+            several = isinstance(problem, SeveralImages)
+            return Look(image.image, problem=str(problem), several=several)
+        return Look(image.image, digest(np.stack(list(parts.values()))))
+
+    # Volumes are large: only one at a time is in memory.
+    with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as threads:
+        yield from threads.map(look, images)
+
+
+def refuse_many(
+    where: str, problems: Sequence[str], total: int, remedy: str, shown: str = ""
+) -> list[str]:
     """Return a note of the images that cannot be used, with the problem of the first.
+
+    ``shown``: other words for the first problems.
 
     Raises:
         DataError: they are more than 5 % of ``total``, or all.
     """
     count = len(problems)
     if count > _MOST_UNUSABLE * total or count == total:
-        first = f", the first: {problems[0]}" if problems else ""
+        first = f", the first: {shown or problems[0]}" if problems else ""
         raise DataError(
             where,
             remedy,
@@ -123,7 +155,7 @@ def refuse_many(where: str, problems: Sequence[str], total: int, remedy: str) ->
         )
     if not problems:
         return []
-    return [f"{count} of {total} images are left out, the first: {problems[0]}."]
+    return [f"{count} of {total} images are left out, the first: {shown or problems[0]}."]
 
 
 def _grouped_by_patient(

@@ -108,9 +108,12 @@ def with_decisions(
     with faults.noted():
         _require_shared(where, counts, names)
     open_texts = undecided(counts, choices.meanings, names)
-    for require in (_require_no_measures, _require_no_lists, _require_one_spelling):
-        with faults.noted():
-            require(f"{where}, labels", open_texts, counts)
+    with faults.noted():
+        _require_no_measures(f"{where}, labels", open_texts, counts)
+    with faults.noted(labels={text: text for text in open_texts.lists}):
+        _require_no_lists(f"{where}, labels", open_texts, counts)
+    with faults.noted(labels=open_texts.meanings()):
+        _require_one_spelling(f"{where}, labels", open_texts, counts)
     return choices._replace(meanings={**choices.meanings, **open_texts.meanings()})
 
 

@@ -29,6 +29,15 @@ _LIKELY_READINGS = CellRules(uncertain="unlabelled", blank="negative")
 """How cells are read that are neither 0 nor 1, until a person decides."""
 
 
+class LabelColumns(NamedTuple):
+    """Which columns of a CSV hold its labels, where no option and no well-known name says so."""
+
+    names: tuple[str, ...]
+    """Columns of 0 and 1; one alone may be the column of labels."""
+    doubt: DataError | None
+    """Why a person must name them; None: they are exclusive classes for sure."""
+
+
 class RowLabels(NamedTuple):
     """The labels of a CSV."""
 
@@ -42,10 +51,11 @@ class RowLabels(NamedTuple):
 
 def label_columns(
     path: Path, header: Sequence[str], records: Sequence[Record], used: Collection[str]
-) -> tuple[str, ...]:
-    """Return the columns of exclusive classes of a CSV that has no other column left.
+) -> LabelColumns:
+    """Return the columns of 0 and 1 of a CSV that has no other column of labels.
 
-    So is the ground truth of the ISIC challenges: a column of images, and one of 0.0 and 1.0 for
+    They are exclusive classes where no other column is left and each row has one 1. So is the
+    ground truth of the ISIC challenges: a column of images, and one of 0.0 and 1.0 for
     each class.
 
     Args:
@@ -53,10 +63,6 @@ def label_columns(
         header: names of all columns.
         records: all rows.
         used: columns with another purpose.
-
-    Raises:
-        DataError: there are other columns, or a row has none or several classes; the text has the
-            option that names the columns.
     """
     others = [name for name in header if name and name not in used]
     answers = {name: {answer_in(record.cells[name]) for record in records} for name in others}
@@ -65,7 +71,7 @@ def label_columns(
     if len(filled) > 1 and of_answers == filled:
         rows = [_answers(record, filled) for record in records]
         if all(_is_one(row) for row in rows if not _is_empty(row)):
-            return tuple(filled)
+            return LabelColumns(tuple(filled), None)
     remedy = f"Name it, as in {option('columns', {'label': 'NAME'})}."
     if len(of_answers) > 1:
         words = [f"label={name}" for name in of_answers]
@@ -73,7 +79,8 @@ def label_columns(
             f"{remedy} If each class or finding has a column of 0 and 1, name these: "
             f"{option('columns', *words)}"
         )
-    raise DataError(f"{path}", remedy, expected="a column of labels", found=column_names(header))
+    doubt = DataError(f"{path}", remedy, expected="a column of labels", found=column_names(header))
+    return LabelColumns(tuple(of_answers), doubt)
 
 
 def labels_in_column(
@@ -125,7 +132,7 @@ def labels_in_columns(
         label_kind = _kind(path, rows, choices)
         rules = _readings(path, columns, rows, label_kind, choices, faults)
     except DataError as error:
-        faults.note(error)
+        faults.note(error, label_kind="one")
         # Whether empty cells must be decided depends on the kind.
         label_kind = SEVERAL_LABELS
         rules = _LIKELY_READINGS
@@ -186,7 +193,8 @@ def _texts(
                 f"{option('no-finding', 'unlabelled')}.",
                 expected=f"{NO_FINDING} alone",
                 found=f"it beside {_in_words(contradicting)}",
-            )
+            ),
+            no_finding="ignored",
         )
     return texts
 
@@ -257,7 +265,8 @@ def _readings(
                     _reading_remedy(answer),
                     expected="0 or 1 for each finding",
                     found=f"{found} ({_in_words(counts)})",
-                )
+                ),
+                **{answer: _LIKELY_READINGS.reading(answer) or ""},
             )
             # What decides the first also decides empty cells.
             break

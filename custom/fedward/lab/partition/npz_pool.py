@@ -1,7 +1,8 @@
 """A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -9,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, option, reason_of
+from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.pool import (
     Classes,
     Listing,
+    Look,
     Pool,
     Rows,
     check_groups,
@@ -22,12 +25,21 @@ from fedward.lab.partition.pool import (
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
 from fedward.sites.any_csv import GROUP_COLUMNS
+from fedward.sites.decoding import is_blank
+from fedward.sites.leaks import digest
 from fedward.sites.npz import read_arrays
+from fedward.sites.stored_images import StoredImages
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
-def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> Pool:
+def read_npz(
+    path: Path,
+    classes: Sequence[str] = (),
+    joined: bool = False,
+    *,
+    faults: Faults | None = None,
+) -> Pool:
     """Read a file of arrays as a pool.
 
     It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just
@@ -43,24 +55,33 @@ def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> P
             file has ``label_names``: names of the classes to use, in their order; images of other
             classes are left out.
         joined: whether images of any of the file's splits may be in any split of a site.
+        faults: gets what is wrong with the arrays; None: it is raised.
 
     Raises:
-        DataError: see :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
+        DataError: the arrays cannot be used, and the text has all that is wrong with them; see
+            :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
     array_names, other_arrays = _other_arrays(path)
     prefixes = _prefixes(array_names)
+    noted = faults or Faults()
     images = []
     labels_of_splits = []
     for prefix in prefixes:
-        split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
-        images.append(split_images)
-        labels_of_splits.append(split_labels)
+        with noted.noted():
+            split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
+            images.append(split_images)
+            labels_of_splits.append(split_labels)
+    label_names = other_arrays.get("label_names")
+    for prefix, split_labels in zip(prefixes, labels_of_splits, strict=False):
+        with noted.noted():
+            _require_names(path, prefix, split_labels, label_names)
+    noted.refuse()
     labels = _joined(path, labels_of_splits)
     counts = [len(split_labels) for split_labels in labels_of_splits]
     multi_label = not kind_of_labels(labels).exclusive
     numbers = list(range(labels.shape[1])) if multi_label else sorted(set(labels.tolist()))
-    name_of = _label_names(path, numbers, other_arrays.get("label_names"), classes)
+    name_of = _label_names(numbers, label_names, classes)
     take = _take_findings if multi_label else _take_numbers
     chosen = take(labels, name_of, classes)
     columns = _columns(other_arrays, prefixes, counts)
@@ -99,7 +120,36 @@ def read_npz(path: Path, classes: Sequence[str] = (), joined: bool = False) -> P
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),
         notes=notes,
+        looks=partial(_looks, images, splits, indices, chosen.rows),
     )
+
+
+def _looks(
+    images_of_splits: Sequence[StoredImages],
+    splits: Sequence[str],
+    indices: Sequence[int],
+    rows: Sequence[int],
+) -> Iterator[Look]:
+    """Read the images of a file, and yield what was seen of each row that is used.
+
+    Args:
+        images_of_splits: the arrays, one after the other.
+        splits: split of each image.
+        indices: place of each image in the site files.
+        rows: those that are used, ascending.
+    """
+    images = chain.from_iterable(part.read(range(len(part))) for part in images_of_splits)
+    used = set(rows)
+    for row, pixels in enumerate(images):
+        if row not in used:
+            continue
+        name = f"{splits[row]}-{indices[row]}"
+        # A channel of its own for grey images.
+        image = pixels.reshape(*pixels.shape[:2], -1)
+        if is_blank(image):
+            yield Look(name, problem="a blank image: every pixel is the same")
+        else:
+            yield Look(name, digest(image))
 
 
 def _prefixes(array_names: Sequence[str]) -> list[str]:
@@ -164,8 +214,24 @@ def _other_arrays(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
         ) from None
 
 
+def _require_names(
+    path: Path, prefix: str, labels: Labels, label_names: npt.NDArray[Any] | None
+) -> None:
+    """Raise DataError if a split has labels that ``label_names`` does not name."""
+    if label_names is None:
+        return
+    numbers = np.arange(labels.shape[1]) if labels.ndim == 2 else np.unique(labels)
+    outside = numbers[(numbers < 0) | (numbers >= len(label_names))]
+    if len(outside):
+        raise DataError(
+            f"{path}, {prefix}labels",
+            "Complete label_names.",
+            expected=f"labels from 0 to {len(label_names) - 1}, as label_names has them",
+            found=f"{outside[0]} to {outside[-1]}" if len(outside) > 1 else f"{outside[0]}",
+        )
+
+
 def _label_names(
-    path: Path,
     numbers: Sequence[int],
     label_names: npt.NDArray[Any] | None,
     classes: Sequence[str],
@@ -181,13 +247,6 @@ def _label_names(
                 found=listed(names),
             )
         return dict(zip(numbers, names, strict=True))
-    if not 0 <= min(numbers) <= max(numbers) < len(label_names):
-        raise DataError(
-            f"{path}",
-            "Complete label_names.",
-            expected=f"labels from 0 to {len(label_names) - 1}, as label_names has them",
-            found=f"{min(numbers)} to {max(numbers)}",
-        )
     return {number: str(label_names[number]) for number in numbers}
 
 

@@ -1,8 +1,8 @@
 """A data set in one place, before it is cut into sites."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -23,6 +23,24 @@ Cut: TypeAlias = Mapping[str, Mapping[str, Rows]]
 SMALLEST_SIDE = 16
 LARGEST_SIDE = 224
 """Bounds of the image size that is proposed, in pixels."""
+
+
+class Look(NamedTuple):
+    """What was seen of one row of a pool once its image was opened."""
+
+    name: str
+    """Of the row, such as the path of its file."""
+    digest: bytes = b""
+    """Hash of its pixels; empty if it has a problem."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+    several: bool = False
+    """Whether the problem is that the file holds several frames, of which none are chosen."""
+
+
+def no_looks() -> Iterator[Look]:
+    """Look at no image: the pool's are known to be whole."""
+    return iter(())
 
 
 class Listing(NamedTuple):
@@ -60,6 +78,30 @@ class Pool:
     """How its files become images."""
     notes: tuple[str, ...] = ()
     """What the person who cuts the data set should know."""
+    looks: Callable[[], Iterator[Look]] = no_looks
+    """Opens the images, and yields what was seen of each row, in their order."""
+
+    def taken(self, rows: Sequence[int]) -> "Pool":
+        """Return the pool of some of the rows, in their order; they are not looked at again."""
+        places = np.array(rows, np.int64)
+        listing = self.listing
+
+        def listing_of_all(site: str, site_rows: Mapping[str, Rows], out: Path) -> Listing:
+            return listing(site, {split: places[own] for split, own in site_rows.items()}, out)
+
+        return replace(
+            self,
+            labels=self.labels[places],
+            groups=[self.groups[row] for row in rows],
+            splits=[self.splits[row] for row in rows],
+            columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()},
+            listing=listing_of_all,
+            looks=no_looks,
+        )
+
+    def noting(self, notes: Sequence[str]) -> "Pool":
+        """Return the pool with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
     @property
     def label_kind(self) -> LabelKind:
@@ -81,13 +123,18 @@ class Pool:
             "name": self.name,
             "classes": list(self.classes),
             "multi_label": self.label_kind.multi_label,
-            "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
+            "image_size": proposed_size(self.side),
             "channels": self.channels,
             "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",
         }
         if self.rendering.several:
             spec["evaluate_by"] = "patient"
         return spec
+
+
+def proposed_size(side: int) -> int:
+    """Return the image size that is proposed for images of this shorter side, in pixels."""
+    return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
 
 
 class Classes(NamedTuple):

@@ -1,0 +1,153 @@
+"""All images of a pool are opened once, before it is cut: what is unusable or contradicts itself.
+
+What is refused or left out here would be refused by ``fedward doctor`` and ``fedward run``, at one
+site or another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedward.console.live_line import live_line
+from fedward.console.progress import State
+from fedward.errors import DataError, option
+from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.image_pool import refuse_many
+from fedward.lab.partition.pool import Look, Pool
+from fedward.labels import NO_FINDING, SEPARATOR, known
+from fedward.text import count
+
+Contradicting: TypeAlias = Literal["left-out", "kept"]
+"""What becomes of a picture with several labels."""
+
+_MOST_NAMED = 3
+"""Images, or pictures with several labels, that a text names."""
+
+
+class _Looking:
+    """How far the opening of the images is, for the line in a terminal."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._done = 0
+
+    def each(self, looks: Iterator[Look]) -> Iterator[Look]:
+        """Yield looks, and count them."""
+        for look in looks:
+            self._done += 1
+            yield look
+
+    def state(self) -> State:
+        """Return the line."""
+        words = f"opens all images ({self._done} of {count(self._rows, 'image')})"
+        return State(words, self._done / max(1, self._rows))
+
+
+def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, faults: Faults) -> Pool:
+    """Open all images of a pool, and return it without those that cannot be used.
+
+    Args:
+        pool: what is to be cut.
+        where: names its source, for errors.
+        contradicting: what becomes of pictures with several labels; None: nobody has decided.
+        faults: gets what must be mended or decided: more than 5 % of the images are damaged or
+            blank, files hold several frames, of which none are chosen, or a picture has several
+            labels.
+    """
+    looking = _Looking(len(pool.labels))
+    with live_line(looking):
+        looks = list(looking.each(pool.looks()))
+    if not looks:
+        return pool
+    left_out = {row for row, look in enumerate(looks) if look.problem}
+    notes = _unusable(where, looks, faults)
+    contradictions = _contradictions(pool, looks)
+    if contradictions and contradicting is None:
+        faults.note(_contradiction(where, pool, looks, contradictions), contradicting="left-out")
+    elif contradictions:
+        rows = sum(map(len, contradictions))
+        fate = "kept, as decided"
+        if contradicting == "left-out":
+            left_out.update(row for rows in contradictions for row in rows)
+            fate = "left out"
+        notes.append(
+            f"{count(len(contradictions), 'picture')} with several labels, of {rows} rows: {fate}."
+        )
+    if len(left_out) == len(looks):
+        # Nothing is left that could be cut, and the faults say why.
+        return pool
+    if left_out:
+        pool = pool.taken([row for row in range(len(looks)) if row not in left_out])
+    return pool.noting(notes)
+
+
+def _unusable(where: str, looks: Sequence[Look], faults: Faults) -> list[str]:
+    """Return a note of the images that cannot be used; a fault if they are many."""
+    several = [look for look in looks if look.several]
+    others = [look for look in looks if look.problem and not look.several]
+    notes = []
+    for unusable, remedy, decisions in (
+        (
+            several,
+            f"Say how many images of each are used: {option('frames', 'all')}, or a number, or "
+            "leave these files out.",
+            {"frames": "all"},
+        ),
+        (others, "Mend these files, or leave them out.", {}),
+    ):
+        with faults.noted(**decisions):
+            names = [look.name for look in unusable]
+            notes += refuse_many(where, names, len(looks), remedy, _first(unusable))
+    return notes
+
+
+def _first(looks: Sequence[Look]) -> str:
+    """Return the first images that cannot be used, by their problems."""
+    names_of = defaultdict[str, list[str]](list)
+    for look in looks:
+        names_of[look.problem].append(look.name)
+    parts = []
+    for problem, names in list(names_of.items())[:_MOST_NAMED]:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        parts.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {problem}")
+    return "; ".join(parts)
+
+
+def _contradictions(pool: Pool, looks: Sequence[Look]) -> list[list[int]]:
+    """Return the rows of each picture that has several labels; rows without a label have none."""
+    rows_of = defaultdict[bytes, list[int]](list)
+    has_label = known(pool.labels)
+    for row, look in enumerate(looks):
+        if look.digest and has_label[row]:
+            rows_of[look.digest].append(row)
+    return [rows for rows in rows_of.values() if len(np.unique(pool.labels[rows], axis=0)) > 1]
+
+
+def _contradiction(
+    where: str, pool: Pool, looks: Sequence[Look], contradictions: Sequence[Sequence[int]]
+) -> DataError:
+    """Return the error that names the first pictures with several labels."""
+    examples = []
+    for rows in contradictions[:_MOST_NAMED]:
+        labels: dict[str, str] = {}
+        for row in rows:
+            labels.setdefault(_label(pool, row), looks[row].name)
+        examples.append(" and ".join(f"{name} ({label})" for label, name in labels.items()))
+    return DataError(
+        where,
+        f"Correct the labels. To leave such pictures out: {option('contradicting', 'left-out')}. "
+        f"To train on them as they are: {option('contradicting', 'kept')}.",
+        expected="one label for each picture",
+        found=f"{count(len(contradictions), 'picture')} with several: {'; '.join(examples)}",
+    )
+
+
+def _label(pool: Pool, row: int) -> str:
+    """Return the label of a row, in words."""
+    label = pool.labels[row]
+    if pool.label_kind.exclusive:
+        return pool.classes[int(label)]
+    shown = [name for name, value in zip(pool.classes, label, strict=True) if value == 1]
+    return SEPARATOR.join(shown) or NO_FINDING
