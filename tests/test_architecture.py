@@ -230,6 +230,7 @@ MAY_USE: dict[str, set[str]] = {
         "faults",
         "flare",
         "jobs",
+        "labels",
         "methods",
         "paper_jobs",
         "private",

@@ -692,7 +692,9 @@ def test_doctor_passes_a_clean_site_and_stops_a_leak(
     assert run("doctor", site(tmp_path / "clean", same=False), *options) == 0
     assert "LEAKS" not in capsys.readouterr().out
     assert run("doctor", site(tmp_path / "leaky", same=True), *options) == 1
-    assert "LEAKS" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "LEAKS" in text
+    assert "CONTRADICTIONS (decide which label is right)\n  - one image, several labels: s" in text
 
 
 def test_doctor_refuses_what_it_cannot_read(

@@ -119,9 +119,15 @@ def test_where_nothing_is_measured_the_command_that_is_offered_cures_it(
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    with pytest.raises(DataError, match=r"none .2 of the classes needed.*--evaluate-together"):
+    with pytest.raises(DataError, match=r"(?s)none .2 of the classes needed.*--evaluate-together"):
         said(Path("sites"), Path("run"))
     assert said(Path("sites"), Path("run"), unmeasured=True)[0] == named_sites(Path("sites"))
+    # The doctor says the same as the run.
+    assert cli.main(["doctor", "sites", "--out", "sheets"]) == 0
+    examined = capsys.readouterr().out
+    assert "This run would say nothing about its model: sites need 5 test images" in examined
+    better = Path("sites/measures_more.sh").read_text()
+    assert examined.splitlines()[-1] == f"Next: {better.strip()}"
     (place,) = [place for place, line in enumerate(lines) if line.startswith("Next: ")]
     command = "\n".join(lines[place:]).removeprefix("Next: fedward ").replace("\\\n", "")
     assert cli.main(shlex.split(command)) == 0
@@ -253,6 +259,14 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
         "looks wrong: 2 of 60 images are nearly black or of one grey (1 at site-1, such as s1-3, "
         "1 at site-2, such as s2-3)."
     ) in text
+    contradiction = (
+        "CONTRADICTION: 1 picture has several labels: s1-1 (site-1, train: b) and s2-0 (site-2, "
+        "test: a). Decide which is right, and correct the others or take them out"
+    )
+    assert contradiction in text
+    capsys.readouterr()
+    assert cli.main(["survey", f"{sites}", "--out", f"{tmp_path / 'survey'}"]) == 0
+    assert contradiction in capsys.readouterr().out
     assert "Nothing uses the column pid" in text
     assert "columns: {group: pid} in the site files" in text
     assert "validation: no site has validation images" in text
@@ -261,6 +275,7 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     assert cli.main(words) == 1
     text = " ".join(capsys.readouterr().out.split())
     assert "All sites together: LEAK: 1 picture is in several of" in text
+    assert f"All sites together: {contradiction}" in text
     assert text.endswith(f"Next: mend this, and call fedward doctor {sites} again")
     picture(tmp_path / "s2-0.png", 777)
     assert cli.main(words) == 0

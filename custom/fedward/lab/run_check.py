@@ -5,7 +5,7 @@ All that starts such a run comes through here: ``fedward run``, ``fedward bench`
 sits at this machine and has all the images; nothing of it is sent.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ from fedward.console.live_line import live_line
 from fedward.console.progress import State
 from fedward.console.progress import duration as duration_in_words
 from fedward.errors import DataError, command, listed, option
-from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.duration import Passes, SiteSize, duration_of, passes_of
 from fedward.labels import class_counts
 from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.survey import Survey
+from fedward.operation.measured import measured_by, unmeasured
 from fedward.operation.next_step import NO_LABELS
 from fedward.runs.sentences import MOST_SITES, more_sites
 from fedward.sites import load_site
@@ -35,7 +35,16 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.job_checks import by_reason
-from fedward.sites.leaks import Place, dicom_images, leak_notes, leaks_between, pictures, sets_of
+from fedward.sites.leaks import (
+    Place,
+    contradiction_notes,
+    contradictions,
+    dicom_images,
+    leak_notes,
+    leaks_between,
+    pictures,
+    sets_of,
+)
 from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
@@ -187,7 +196,8 @@ def enter(
     named = [pair for site in opened for pair in site.pictures]
     dicom = [pair for site in opened for pair in site.dicom]
     leaks = leaks_between(named, dicom)
-    for line in (*leak_notes(leaks), *_odd_lines(opened)):
+    contradicting = contradiction_notes(contradictions(named))
+    for line in (*contradicting, *leak_notes(leaks), *_odd_lines(opened)):
         say(line)
     if not isinstance(algorithm, Survey):
         _require_labels(algorithm, opened, say)
@@ -240,7 +250,7 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
         name=source.site,
         sizes={name: len(images) for name, images in sets_of(data).items()},
         evaluated=sum(len(images) for split, images in splits.items() if measured[split]),
-        seen_classes=int(np.count_nonzero(_counts(experiment, data.labelled))),
+        seen_classes=int(np.count_nonzero(class_counts(data.labelled.labels, len(spec.classes)))),
         measured=measured,
         left_out=len(data.rejected),
         reasons=by_reason(data.rejected),
@@ -253,23 +263,9 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
     )
 
 
-def _counts(experiment: Experiment, images: Images) -> list[int]:
-    return [int(number) for number in class_counts(images.labels, len(experiment.data.classes))]
-
-
 def _measured(experiment: Experiment, images: Images) -> frozenset[int]:
     """Return the classes, by their places, of which a split of a site gives numbers."""
-    spec = experiment.data
-    measured = measured_classes(images.labels, images.groups, len(spec.classes), spec.label_kind)
-    return frozenset(np.flatnonzero(measured).tolist())
-
-
-def _units(experiment: Experiment, images: Images) -> dict[int, int]:
-    """Return class -> how many images show it, or patients where these are evaluated."""
-    if not images.groups:
-        return dict(enumerate(_counts(experiment, images)))
-    label_of_group = dict(zip(images.groups, images.labels.tolist(), strict=True))
-    return dict(Counter(label_of_group.values()))
+    return measured_by(experiment.data, images.labels, images.groups)
 
 
 def _dark(data: SiteData) -> Iterator[str]:
@@ -440,58 +436,13 @@ def _require_measured(
     Raises:
         DataError: the sites together measure too few classes on their test images.
     """
-    measured = frozenset[int]().union(*(site.measured["test"] for site in sites))
-    needed = fewest_measured(experiment.data.label_kind)
-    if len(measured) >= needed:
-        return
-    unit = experiment.data.evaluate_by
-    found = "none"
-    if measured:
-        found = f"{experiment.data.classes[next(iter(measured))]} alone"
-    raise DataError(
-        f"This run would say nothing about its model: sites need {SMALLEST_COUNT} test {unit}s of "
-        f"a class to measure it, and they measure {found} ({needed} of the classes needed)",
-        f"{_cure(experiment, sources)} Or train without numbers: {option('unmeasured', True)}.",
+    tests = [site.measured["test"] for site in sites]
+    folder = sources[0].site_folders[0]
+    nothing = unmeasured(
+        experiment.data, tests, folder, lambda: (source.whole() for source in sources)
     )
-
-
-def _cure(experiment: Experiment, sources: Sequence[DataSource]) -> str:
-    """Return what gives the run numbers, by the labels of all sites together, hidden ones too."""
-    totals = Counter[int]()
-    tested = Counter[int]()
-    for source in sources:
-        data = source.whole()
-        tested.update(_units(experiment, data.test))
-        for images in sets_of(data).values():
-            totals.update(_units(experiment, images))
-    # Images without a label.
-    del totals[-1]
-    unit = experiment.data.evaluate_by
-    fewest = fewest_measured(experiment.data.label_kind)
-    common = sum(number >= SMALLEST_COUNT for number in tested.values())
-    if common >= fewest:
-        return (
-            "Together the sites have enough: cut the data again into another folder, with "
-            f"{command('partition', option('evaluate-together', True))}."
+    if nothing:
+        raise DataError(
+            nothing.problem,
+            f"To train without numbers: {option('unmeasured', True)}. {nothing.cure}",
         )
-    needed = sorted([*totals.values(), 0, 0], reverse=True)[fewest - 1]
-    share = SMALLEST_COUNT / needed if needed else 1.0
-    if share <= 0.5:
-        together = (
-            option("evaluate-together", True),
-            option("val", 0),
-            option("test", _rounded_up(share)),
-        )
-        return (
-            "Cut the data again into another folder, with more test images that are evaluated "
-            f"together: {command('partition', *together)}."
-        )
-    return (
-        f"Classes need 10 labelled {unit}s each or more, to train and to test: add images, or "
-        "evaluate the model elsewhere with fedward evaluate."
-    )
-
-
-def _rounded_up(share: float) -> float:
-    """Return a share in steps of 0.05, with room for groups that do not divide evenly."""
-    return min(0.5, (int(share * 20) + 2) / 20)

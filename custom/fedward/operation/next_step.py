@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.operation.measured import Unmeasured
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import (
     SERVER,
@@ -102,13 +103,18 @@ def next_lines(job: str | None, folder: Path, spec: DataSpec, options: str = "")
     return [NO_LABELS, *survey]
 
 
-def next_after_doctor(site_file: Path, spec: DataSpec, options: str = "") -> list[str]:
+def next_after_doctor(
+    site_file: Path, spec: DataSpec, options: str = "", nothing: Unmeasured | None = None
+) -> list[str]:
     """Return what to do after the doctor has found a site file usable.
+
+    ``fedward run`` would say the same of these files.
 
     Args:
         site_file: the file, or a folder of several.
         spec: what the images are.
         options: further options of ``fedward run``.
+        nothing: why a run on what was examined would say nothing about its model.
     """
     folder = site_file if site_file.is_dir() else site_file.parent
     if kit_site(site_file):
@@ -118,6 +124,18 @@ def next_after_doctor(site_file: Path, spec: DataSpec, options: str = "") -> lis
     except (ConfigError, DataError):
         # Other files of the folder are missing or wrong.
         return [f"Next: fedward doctor {shlex.quote(f'{folder}')}"]
+    if folder != site_file and len(sites) > 1:
+        # What is measured, and what leaks, shows at all sites together.
+        return [f"Next: fedward doctor {shlex.quote(f'{folder}')}"]
     server_labels = (folder / f"{SERVER}.yaml").exists()
     job = proposed_job(sites, spec, server_labels=server_labels)
+    if nothing and job:
+        return _measuring_lines(nothing)
     return next_lines(job, folder, spec, options)
+
+
+def _measuring_lines(nothing: Unmeasured) -> list[str]:
+    """Return what to do where a run would say nothing about its model, as the run says it."""
+    if nothing.command:
+        return [f"{nothing.problem}.", f"Next: {nothing.command}"]
+    return [f"{nothing.problem}.", f"Next: {nothing.cure[0].lower()}{nothing.cure[1:]}"]

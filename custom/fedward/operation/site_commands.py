@@ -6,6 +6,7 @@ Imports nothing heavy before it runs.
 import argparse
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from fedward.operation.folders import is_kit
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
+    from fedward.operation.measured import Unmeasured
     from fedward.sites.leaks import Seen
 
 _WIDTH = 80
@@ -113,14 +115,14 @@ def _doctor(options: argparse.Namespace) -> int:
     from fedward.sites.leaks import Seen
 
     status = 0
-    seen = Seen([], [])
+    seen = Seen([], [], [])
     for file in files:
         examine = _examine_for_job if options.job else _examine
         status = max(status, examine(options, file, seen), _check_device(file))
         if len(files) > 1:
             print()
     status = max(status, _check_between(seen))
-    for line in _next_lines(options, status):
+    for line in _next_lines(options, status, files, seen):
         print("\n".join(wrap(line, _WIDTH)) if not line.startswith("Next: ") else line)
     return status
 
@@ -136,13 +138,17 @@ def _files_of(subject: Path) -> list[Path]:
 
 
 def _check_between(seen: "Seen") -> int:
-    """Print which images and patients are in several splits of different sites; return 1 if any."""
-    from fedward.sites.leaks import leak_notes, leaks_between
+    """Print what several sites have together that is wrong; return 1 if they leak.
+
+    Images and patients may be in several splits of different sites, and images may have several
+    labels.
+    """
+    from fedward.sites.leaks import contradiction_notes, contradictions, leak_notes, leaks_between
 
     if len({place.site for _, place in seen.pictures}) < 2:
         return 0
     notes = leak_notes(leaks_between(seen.pictures, seen.dicom))
-    for note in notes:
+    for note in (*contradiction_notes(contradictions(seen.pictures)), *notes):
         print("\n".join(wrap(f"All sites together: {note}.", _WIDTH)))
     return 1 if notes else 0
 
@@ -177,8 +183,10 @@ def _examine_for_job(options: argparse.Namespace, file: Path, seen: "Seen") -> i
     return run(file, experiment.data, options.out, about, seen)
 
 
-def _next_lines(options: argparse.Namespace, status: int) -> list[str]:
-    """Return what to do after the doctor."""
+def _next_lines(
+    options: argparse.Namespace, status: int, files: Sequence[Path], seen: "Seen"
+) -> list[str]:
+    """Return what to do after the doctor, which has examined these files."""
     from fedward.operation.next_step import next_after_doctor
 
     subject = options.subject
@@ -190,7 +198,22 @@ def _next_lines(options: argparse.Namespace, status: int) -> list[str]:
         further += f" --set {shlex.quote(f'data.classes={classes}')}"
     if options.image_size:
         further += f" --set data.image_size={options.image_size}"
-    return next_after_doctor(subject, _spec(options), further)
+    spec = _spec(options)
+    return next_after_doctor(subject, spec, further, _unmeasured(spec, files, seen))
+
+
+def _unmeasured(spec: "DataSpec", files: Sequence[Path], seen: "Seen") -> "Unmeasured | None":
+    """Return why a run on these files would say nothing about its model; None if it would."""
+    from fedward.operation.measured import measured_by, unmeasured
+    from fedward.sites import load_site
+
+    tests = [measured_by(spec, labels, groups) for labels, groups in seen.tests]
+    return unmeasured(
+        spec,
+        tests,
+        files[0].parent,
+        lambda: (load_site(file, spec, labelled=1.0) for file in files),
+    )
 
 
 def _check_device(site_file: Path) -> int:

@@ -17,6 +17,8 @@ from fedward.report.survey import Surveyed, render_survey
 from fedward.sites import SiteData, load_site, named_sites
 from fedward.sites.dark_images import dark_images_note
 from fedward.sites.decoding import as_image
+from fedward.sites.leaks import Place, contradiction_notes, contradictions
+from fedward.sites.leaks import pictures as site_pictures
 from fedward.storage.rows import SurveyRow, row_of
 from fedward.text import count, natural
 
@@ -91,8 +93,10 @@ def survey(
         )
     rows: list[SurveyRow] = []
     sheet: list[tuple[str, list[str]]] = []
+    named: list[tuple[bytes, Place]] = []
     for file in files:
         data = load_site(file, spec, labelled=1.0)
+        named += site_pictures(data)
         row = {"round": 1, "site": data.site, **survey_file(file, data)}
         rows.append(row_of(SurveyRow, json.dumps(row)))
         if pictures:
@@ -101,6 +105,8 @@ def survey(
         print(f"{data.site}: {sum(map(len, splits))} images")
         for note in dark_images_note(splits):
             print(note)
+    for note in contradiction_notes(contradictions(named)):
+        print(f"{note}.")
     how = f"images measured at {spec.image_size} × {spec.image_size} pixels, on one machine"
     page = render_survey(Surveyed(spec.name, spec.classes, rows, how, sheet=sheet))
     content = {

@@ -10,6 +10,16 @@ DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
 
 
+MEASURING_CUT = "measures_more.sh"
+"""Name of a file beside it: the command that cuts the same data so that more is measured."""
+
+
+def read_measuring_cut(folder: Path) -> str:
+    """Return the command of a folder's :data:`MEASURING_CUT`; empty without such a file."""
+    path = folder / MEASURING_CUT
+    return path.read_text("utf-8").strip() if path.is_file() else ""
+
+
 def read_data_file(folder: Path) -> dict[str, Any] | None:
     """Return the description in a folder of site files; None if there is none.
 

@@ -24,6 +24,7 @@ from fedward.sites.job_checks import TooManyRejectedError
 from fedward.sites.leaks import (
     Place,
     Seen,
+    contradictions,
     dicom_images,
     leak,
     patients,
@@ -61,6 +62,8 @@ class Report:
     data: SiteData
     leaks: tuple[str, ...]
     """Faults that must be fixed: the same image or patient in two splits."""
+    contradictions: tuple[str, ...]
+    """The same image with two labels, of which a person must say which is right."""
     notes: tuple[str, ...]
     """What spoils no result but should be known, such as classes with few images."""
     headers: tuple[str, ...] = ()
@@ -87,6 +90,7 @@ class Report:
         ]
         sections: list[tuple[str, Sequence[str]]] = [
             ("LEAKS (must be fixed)", self.leaks),
+            ("CONTRADICTIONS (decide which label is right)", self.contradictions),
             ("Notes", self.notes),
             ("Headers and pictures (reported here only)", self.headers),
             self.job,
@@ -138,11 +142,15 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         DataError: as :func:`fedward.sites.load_site`.
     """
     data = load_site(site_file, spec, cache)
-    leaks, repeats = _duplicates(data)
+    named = list(pictures(data))
+    leaks, repeats = _duplicates(named)
+    contradicting = [
+        f"one image, several labels: {_labelled(places)}" for places in contradictions(named)
+    ]
     notes = _notes(data) + repeats
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
-        return Report(data, tuple(leaks), tuple(notes))
+        return Report(data, tuple(leaks), tuple(contradicting), tuple(notes))
     notes += table_notes(file, spec.label_kind)
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
     notes += patients_note(
@@ -161,7 +169,8 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     headers += identifying_notes(files, file.rendering)
     of_dicom = tuple(dicom_images(data, dicom))
     leaks += _patients(of_dicom)
-    return Report(data, tuple(leaks), tuple(notes), tuple(headers), of_dicom)
+    faults = (tuple(leaks), tuple(contradicting))
+    return Report(data, *faults, tuple(notes), tuple(headers), of_dicom)
 
 
 def run(
@@ -198,6 +207,7 @@ def run(
     if seen is not None:
         seen.pictures.extend(pictures(report.data))
         seen.dicom.extend(report.dicom)
+        seen.tests.append((report.data.test.labels, report.data.test.groups))
     out.mkdir(parents=True, exist_ok=True)
     sheet = out / f"{report.data.site}-contact-sheet.png"
     contact_sheet(report.data, sheet)
@@ -287,11 +297,14 @@ def _table(data: SiteData) -> list[str]:
     return lines
 
 
-def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
-    """Return lines on images that are in several splits, and on those repeated within one."""
+def _duplicates(named: Sequence[tuple[bytes, Place]]) -> tuple[list[str], list[str]]:
+    """Return lines on images that are in several splits, and on those repeated within one.
+
+    ``named``: hash and place of each image of the site.
+    """
     leaks: list[str] = []
     repeats: list[str] = []
-    for places in repeated(pictures(data)):
+    for places in repeated(named):
         text = f"one image, several times: {_named(places)}"
         if leak(places):
             leaks.append(text)
@@ -309,6 +322,10 @@ def _patients(images: Sequence[tuple[Path, Place]]) -> list[str]:
             firsts = [place for place in places if first_of_split[place.split] == place]
             leaks.append(f"one PatientID: {_named(firsts)}")
     return leaks
+
+
+def _labelled(places: Sequence[Place]) -> str:
+    return ", ".join(f"{place.sample} ({place.split}: {place.label})" for place in places)
 
 
 def _named(places: Sequence[Place]) -> str:

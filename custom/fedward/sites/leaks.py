@@ -1,17 +1,21 @@
-"""Pictures and patients that occur in several splits: within a site, or at several sites."""
+"""Pictures and patients in several splits, and pictures with several labels, at any sites."""
 
 import hashlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedward.labels import NO_FINDING, SEPARATOR, Labels
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.headers import patient_numbers
 from fedward.text import count
+
+_MOST_NAMED = 3
+"""Pictures with several labels that a note names."""
 
 
 class Place(NamedTuple):
@@ -22,6 +26,8 @@ class Place(NamedTuple):
     """``train``, ``val`` or ``test``."""
     sample: str
     """The image's id at its site."""
+    label: str = ""
+    """What the image shows, in words; empty where no label is seen."""
 
 
 class Seen(NamedTuple):
@@ -31,6 +37,8 @@ class Seen(NamedTuple):
     """Hash and place of each image."""
     dicom: list[tuple[Path, Place]]
     """DICOM file and place of each image that is of one."""
+    tests: list[tuple[Labels, Sequence[str]]]
+    """Labels of each site's test images, and what is evaluated as one, as in :class:`Images`."""
 
 
 def digest(pixels: Pixels) -> bytes:
@@ -56,8 +64,19 @@ def split_of(set_name: str) -> str:
 def pictures(data: SiteData) -> Iterator[tuple[bytes, Place]]:
     """Yield the hash and the place of each image of a site."""
     for name, images in sets_of(data).items():
-        for sample, pixels in zip(images.ids, images.pixels, strict=True):
-            yield digest(pixels), Place(data.site, split_of(name), sample)
+        for sample, pixels, label in zip(images.ids, images.pixels, images.labels, strict=True):
+            shown = _in_words(label, data.classes)
+            yield digest(pixels), Place(data.site, split_of(name), sample, shown)
+
+
+def _in_words(label: np.integer[Any] | Labels, classes: Sequence[str]) -> str:
+    """Return the classes that a label shows; empty for none that is known."""
+    if np.min(label) < 0:
+        return ""
+    if isinstance(label, np.ndarray):
+        shown = [name for name, value in zip(classes, label, strict=True) if value]
+        return SEPARATOR.join(shown) or NO_FINDING
+    return classes[int(label)]
 
 
 def dicom_images(data: SiteData, paths: Mapping[str, Path]) -> Iterator[tuple[Path, Place]]:
@@ -96,6 +115,37 @@ def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:
     for name, place in named:
         places_of[name].append(place)
     return [places for places in places_of.values() if len(places) > 1]
+
+
+def contradictions(named: Iterable[tuple[bytes, Place]]) -> list[list[Place]]:
+    """Return the places of each picture that is seen with several labels, once for each label.
+
+    ``named``: hash and place of each image, of one site or of several.
+    """
+    found = []
+    for places in repeated((name, place) for name, place in named if place.label):
+        first_of_label = {place.label: place for place in reversed(places)}
+        if len(first_of_label) > 1:
+            firsts = set(first_of_label.values())
+            found.append([place for place in places if place in firsts])
+    return found
+
+
+def contradiction_notes(found: Sequence[Sequence[Place]]) -> list[str]:
+    """Return how many pictures have several labels, with the first; nothing without one."""
+    if not found:
+        return []
+    examples = []
+    for places in found[:_MOST_NAMED]:
+        images = [
+            f"{place.sample} ({place.site}, {place.split}: {place.label})" for place in places
+        ]
+        examples.append(" and ".join(images))
+    verb = "has" if len(found) == 1 else "have"
+    return [
+        f"CONTRADICTION: {count(len(found), 'picture')} {verb} several labels: "
+        f"{'; '.join(examples)}. Decide which is right, and correct the others or take them out"
+    ]
 
 
 def leak(places: Sequence[Place]) -> bool:

@@ -113,6 +113,8 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
                 "--site-files.",
             )
         options = parser.parse_args([str(data / source), "--out", str(place), *arguments])
+        # Each run opens all images, and a study takes the labels of a data set as they are.
+        options.unopened = True
         if not study.partition:
             options.command(options)
             continue

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_partition(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``partition``."""
-    parser.set_defaults(command=_partition)
+    parser.set_defaults(command=_partition, unopened=False)
     add_arguments(parser)
 
 
@@ -53,6 +53,7 @@ def _partition(options: argparse.Namespace) -> int:
         test=options.test,
         evaluate_together=options.evaluate_together,
         contradicting=options.contradicting,
+        unopened=options.unopened,
     )
     print(partition(options.source, options.out, wanted))
     return 0

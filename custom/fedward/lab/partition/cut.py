@@ -23,7 +23,7 @@ from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
-from fedward.sites.data_file import DATA_FILE
+from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
 from fedward.sites.rendering import PLAIN, Frames, Rendering
 from fedward.sites.site_file import site_files
 
@@ -72,6 +72,8 @@ class Wanted:
     """Likewise, for testing."""
     contradicting: Contradicting | None = None
     """What becomes of pictures with several labels; None: they are refused."""
+    unopened: bool = False
+    """Whether the images are not opened, and all are cut: a study takes a data set as it is."""
     evaluate_together: bool = False
     """Whether a site of its own has the validation and test images of all sites."""
 
@@ -90,7 +92,8 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     pool = _read(source, wanted, faults)
     if wanted.resplit:
         pool = replace(pool, splits=["train"] * len(pool.splits))
-    pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
+    if not wanted.unopened:
+        pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
     cut: Cut = {}
     shares: list[float] = []
     with faults.noted():
@@ -116,8 +119,17 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     if wanted.titles:
         spec["titles"] = _titles(pool, wanted)
     texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
+    cure = _cure(pool, cut, wanted)
+    if cure:
+        # Doctor and run say it, too, and they may be called in another folder.
+        images = cure.images and cure.images.absolute()
+        measuring_cut = command_of(
+            source.absolute(), _measured_folder(out).absolute(), replace(cure, images=images)
+        )
+        texts[out / MEASURING_CUT] = f"{measuring_cut}\n"
     write_files(texts)
-    return summary(pool, cut, shares, out, _cure(pool, cut, source, out, wanted))
+    better = command_of(source, _measured_folder(out), cure) if cure else ""
+    return summary(pool, cut, shares, out, better)
 
 
 def _decided_command(
@@ -271,11 +283,16 @@ def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
     return sites
 
 
-def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
-    """Return a command that cuts the data so that more is measured; empty without need.
+def _measured_folder(out: Path) -> Path:
+    """Return the folder that is proposed for a cut that measures more."""
+    return out.with_name(f"{out.name}-measured")
+
+
+def _cure(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
+    """Return a cut of the data that measures more; None without need, or if none does.
 
     There is need if the sites measure too few classes in validation or in test, or none of them
-    measures enough to tell classes apart. The command measures enough in test, and the most classes
+    measures enough to tell classes apart. The cut measures enough in test, and the most classes
     of the cuts that are tried: with larger shares, and with all sites' images evaluated together.
     """
     fewest, _ = _measured(pool, cut)
@@ -283,7 +300,7 @@ def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
     needed = fewest_measured(pool.label_kind)
     tells_apart, _ = worth
     if wanted.pooled or (fewest >= needed and tells_apart == len(_EVALUATED)):
-        return ""
+        return None
     best: Wanted | None = None
     for together in (False, True):
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
@@ -299,7 +316,7 @@ def _cure(pool: Pool, cut: Cut, source: Path, out: Path, wanted: Wanted) -> str:
             if tested >= needed and other_worth > worth:
                 worth = other_worth
                 best = other
-    return command_of(source, out.with_name(f"{out.name}-measured"), best) if best else ""
+    return best
 
 
 def _measured(pool: Pool, cut: Cut) -> tuple[int, int]:
