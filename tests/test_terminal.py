@@ -11,7 +11,7 @@ from nvflare.fuel.hci.table import Table
 from fedward.cli import main
 from fedward.console.console import Console
 from fedward.storage.info import Summary
-from fedward.terminal import complain, one_line, printable, printing_safely
+from fedward.terminal import complain, hanging, one_line, printable, printing_safely
 from finished_run import new_run
 from tiny import tiny
 
@@ -69,10 +69,26 @@ def test_an_error_is_folded_on_a_terminal_alone(
     complain(text)
     assert screen.getvalue().splitlines() == [
         "fedward:",
-        "a-long-name-is-kept-whole:",
-        "found 1",
+        "  a-long-name-is-kept-whole:",
+        "  found 1",
         "use 2 or more",
     ]
+
+
+def test_paths_quotes_and_commands_stay_whole_where_lines_are_folded(tmp_path: Path) -> None:
+    folder = tmp_path / "my data" / "of the ward"
+    folder.mkdir(parents=True)
+    command = f"fedward partition '{folder}' --sites 4 --out sites"
+    text = f"2 things must be mended:\n  1. {folder}: not 'what it was', at all\n{command}"
+    lines = hanging(text, 30).splitlines()
+    assert lines == [
+        "2 things must be mended:",
+        "  1.",
+        f"    {folder}:",
+        "    not 'what it was', at all",
+        command,
+    ]
+    assert hanging(text, 1000) == text
 
 
 @pytest.mark.proves(

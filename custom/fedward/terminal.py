@@ -1,5 +1,6 @@
 """Text for a terminal: names from elsewhere cannot move its cursor, hide text or turn direction."""
 
+import os
 import re
 import sys
 from argparse import ArgumentTypeError
@@ -33,6 +34,12 @@ _PLAIN = {
     "”": '"',
 }
 """Typographical character of our own texts -> ASCII, for streams that have no such character."""
+_HELD = "\x00"
+"""Stands for a space at which no line ends."""
+_QUOTED = re.compile(r"""(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
+"""Words in quotes, as a shell or a sentence has them; no apostrophe within a word."""
+_MOST_SPACES = 8
+"""Spaces that a path may have to be recognised."""
 LONGEST_REASON = 500
 """Characters of an error that one participant reports to another."""
 
@@ -118,10 +125,48 @@ def complain(text: str) -> None:
     """
     text = f"fedward: {text}"
     if sys.stderr.isatty():
-        width = get_terminal_size().columns
-        fold = TextWrapper(width, break_long_words=False, break_on_hyphens=False).wrap
-        text = "\n".join(row for line in text.splitlines() for row in fold(line))
+        text = hanging(text, max(_NARROWEST, get_terminal_size().columns))
     print(text, file=sys.stderr)
+
+
+def hanging(text: str, width: int) -> str:
+    """Return a text in lines of at most ``width`` columns; what continues a line is indented.
+
+    Paths, what is in quotes, and lines that are commands stay whole, so that they can be copied. A
+    path with spaces is recognised if it exists.
+    """
+    lines = []
+    for line in text.splitlines():
+        content = line.lstrip()
+        if content.startswith("fedward "):
+            lines.append(line)
+            continue
+        indent = line[: len(line) - len(content)]
+        wrapper = TextWrapper(
+            width,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), content)
+        lines += wrapper.wrap(_with_whole_paths(whole)) or [""]
+    return "\n".join(lines).replace(_HELD, " ")
+
+
+def _with_whole_paths(text: str) -> str:
+    """Return a text in which the spaces of paths that exist are :data:`_HELD`."""
+    words = text.split(" ")
+    place = 0
+    while place < len(words):
+        if "/" in words[place]:
+            for end in range(min(len(words), place + _MOST_SPACES + 1), place + 1, -1):
+                path = " ".join(words[place:end]).replace(_HELD, " ").rstrip(":,.;")
+                if os.path.lexists(path):
+                    words[place:end] = [_HELD.join(words[place:end])]
+                    break
+        place += 1
+    return " ".join(words)
 
 
 class Printer:

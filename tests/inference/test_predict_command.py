@@ -100,6 +100,18 @@ def test_a_model_of_synthetic_images_is_called_so(
     assert [row["image"] for row in rows(tmp_path / "out.csv")] == ["0.png"]
 
 
+def test_a_model_that_was_never_trained_is_called_so(
+    finished: Finished, folder: Path, tmp_path: Path, capsys
+) -> None:
+    run = shutil.copytree(finished.run, tmp_path / "run")
+    info = json.loads((run / "run.json").read_text())
+    info["summary"]["best_round"] = 0
+    (run / "run.json").write_text(json.dumps(info))
+    shutil.copy(run / "model.safetensors", run / "best.safetensors")
+    assert predict(run, folder / "0.png", "--out", tmp_path / "out.csv") == 0
+    assert "round 0, which has never been trained: its answers are" in capsys.readouterr().err
+
+
 def test_a_csv_keeps_its_order_and_bad_rows(
     finished: Finished, folder: Path, tmp_path: Path
 ) -> None:

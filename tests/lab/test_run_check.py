@@ -14,6 +14,7 @@ from PIL import Image
 import fedward
 from fedward import cli
 from fedward.errors import ConfigError, DataError
+from fedward.flare.simulated_sites import simulated_leaks
 from fedward.jobs import load_experiment
 from fedward.lab.duration import Passes, SiteSize, passes_of
 from fedward.lab.partition.cut import Wanted, command_of, partition
@@ -251,6 +252,8 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     names = named_sites(sites)
     simulation = Simulation(experiment, tmp_path / "run", names, site_files=sites)
     assert simulation.entered(lambda _: None).leaks == {"picture": 1}
+    # FLARE's simulator records the same.
+    assert simulated_leaks(names, [sites], experiment.data) == {"picture": 1}
     assert (
         "LEAK: 1 picture is in several of training, validation and test, such as s1-1 (site-1, "
         "train) and s2-0 (site-2, test)."

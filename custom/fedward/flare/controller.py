@@ -1,6 +1,7 @@
 """The server's half of a FLARE job: what all controllers of ``workflows.py`` have in common."""
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedward.flare.places import (
     run_id,
     site_folders,
 )
-from fedward.flare.simulated_sites import require_usable_site_files
+from fedward.flare.simulated_sites import require_usable_site_files, simulated_leaks
 from fedward.flare.transport import FlareTransport
 from fedward.methods import job_of, settings_of
 from fedward.methods.settings import Settings
@@ -125,9 +126,14 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         try:
             transport = self._transport(folder)
             folders = site_folders(workspace)
+            resume = (folder / "run.json").exists()
+            leaks: Mapping[str, int] = {}
             if job_id == SimulatorConstants.JOB_NAME:
                 name = job_meta.get("name", self.method)
-                require_usable_site_files(name, transport.sites(), folders, self.experiment.data)
+                spec = self.experiment.data
+                require_usable_site_files(name, transport.sites(), folders, spec)
+                if not resume:
+                    leaks = simulated_leaks(transport.sites(), folders, spec)
             self.folder = run_experiment(
                 self.experiment,
                 self.algorithm,
@@ -136,7 +142,8 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 engine="flare",
                 console=Console(),
                 report=write_report,
-                resume=(folder / "run.json").exists(),
+                resume=resume,
+                leaks=leaks,
                 site_folders=folders,
                 synthetic=self.engine.get_component(SYNTHETIC),
                 init=init,

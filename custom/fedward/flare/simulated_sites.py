@@ -1,12 +1,17 @@
-"""Whether the site files that the simulator is given fit its job."""
+"""The site files that the simulator is given: whether they fit its job, and what leaks in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, DataError
 from fedward.flare.places import SITES, named_folder
+from fedward.sites import find_site_file, load_site
 from fedward.sites.check import site_problems
+from fedward.sites.files import is_dicom, series_files
+from fedward.sites.leaks import Place, dicom_images, leaks_between, pictures
+from fedward.sites.site_csv import read_entries
+from fedward.sites.site_file import ManifestSite, read_site_file
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -43,3 +48,47 @@ def require_usable_site_files(
         f"Export a job that does, `fedward jobs own --only {job} --site-files {folder}`, and run "
         f"own/{job}; or unset {SITES} to train on synthetic images.",
     )
+
+
+def simulated_leaks(
+    sites: Sequence[str], folders: Sequence[Path], spec: "DataSpec"
+) -> Mapping[str, int]:
+    """Return how many pictures and patients are in several splits, over the sites of a simulation.
+
+    All images are opened once more: the simulator's server is on the machine that has them. Between
+    hospitals no server sees an image, and each hospital's doctor finds the leaks of its own.
+
+    Args:
+        sites: names of the sites. Those without a file, or whose data cannot be used, are left out.
+        folders: where their files may lie.
+        spec: what the job says of the images.
+
+    Returns:
+        ``picture`` or ``patient`` -> how many are in several splits; only those above 0.
+    """
+    named: list[tuple[bytes, Place]] = []
+    dicom: list[tuple[Path, Place]] = []
+    for site in sites:
+        path = find_site_file(site, folders)
+        if path is None:
+            continue
+        try:
+            data = load_site(path, spec)
+            file = read_site_file(path)
+            if isinstance(file, ManifestSite):
+                entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+                files = {entry.sample_id: entry.path for entry in entries}
+                dicom += dicom_images(
+                    data,
+                    {
+                        sample: image
+                        for sample, image in files.items()
+                        if is_dicom(image) or series_files(image)
+                    },
+                )
+        except DataError:
+            # The site says in its own answer what is wrong.
+            continue
+        named += pictures(data)
+    leaks = leaks_between(named, dicom)
+    return {what: len(places) for what, places in leaks.items() if places}

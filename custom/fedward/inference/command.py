@@ -157,6 +157,16 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
             f"one after round {summary.best_round}"
         )
     which: Literal["best", "last"] = "last" if options.last else "best"
+    round_ = summary.rounds if options.last else summary.best_round
+    if round_ == 0 and info.init:
+        complain(
+            "this is the model of round 0, which the run started from: no round of it was better"
+        )
+    elif round_ == 0:
+        complain(
+            "this is the model of round 0, which has never been trained: its answers are those of "
+            "random weights"
+        )
     return load_model(options.run, which, getattr(options, "calibration", None))
 
 

@@ -49,6 +49,15 @@ class Result(Replies):
         return sorted(site for site, update in self.updates.items() if update.useful)
 
     @property
+    def evaluating(self) -> set[str]:
+        """Sites with a task that have no training image, as those that only evaluate for others."""
+        return {
+            site
+            for site, update in self.updates.items()
+            if site in self.failed and not update.labelled + update.unlabelled
+        }
+
+    @property
     def wanted(self) -> set[str]:
         """Sites with a task."""
         return set(self.tasks)

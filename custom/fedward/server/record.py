@@ -67,16 +67,21 @@ def _record_training(run: RunFolder, exchange: Exchange, site: str, answer: Answ
 
 
 def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: float) -> RoundRow:
-    """Write the row of an exchange that belongs to a round, and return it."""
+    """Write the row of an exchange that belongs to a round, and return it.
+
+    Sites without training images are not counted among those that are asked to train.
+    """
+    evaluating = result.evaluating
+    failed = {site: reason for site, reason in result.failed.items() if site not in evaluating}
     answers = sorted(result.answers.items())
     requests = result.requests.values()
     row = RoundRow(
         round=exchange.round,
         part=exchange.part,
         seconds=round(seconds, 3),
-        asked=tuple(sorted(exchange.tasks)),
+        asked=tuple(sorted(exchange.tasks.keys() - evaluating)),
         replied=tuple(result.useful),
-        failed=result.failed,
+        failed=failed,
         restarts={site: answer.restarts for site, answer in answers if answer.restarts},
         bytes_down=sum(request.nbytes for request in requests),
         bytes_up=sum(result.bytes_up.values()),
