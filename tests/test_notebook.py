@@ -105,6 +105,7 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     )
     run = fedward.run(small(metrics=("sure",), key_metric="sure"), tmp_path / "run")
     assert (len(run.rounds), run.info.status, run.key_metric) == (2, "finished", "sure")
+    assert run.info.job == "fedavg"
     assert all(
         0 < value <= 1 for values in run.series("val", "sure").values() for value in values.values()
     )

@@ -1,4 +1,4 @@
-"""What pages hold for other readers: links into the repository, and the roles of docstrings.
+"""What pages hold for other readers: links into the repository, roles of docstrings, long lines.
 
 The plugin ``offline`` would load a script from another server. Its place takes ``worker.js``.
 """
@@ -10,6 +10,7 @@ from typing import Any
 WORKER = Path(__file__).with_name("worker.js")
 FOREIGN_WORKER = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?")
+BLOCK = re.compile(r"<pre>(<span></span>)?<code>")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -35,8 +36,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Write ``:func:`name``` of a docstring as code."""
-    return ROLE.sub("<code>", html)
+    """Write ``:func:`name``` of a docstring as code, and let keys scroll long lines of code."""
+    return BLOCK.sub(r'<pre>\1<code tabindex="0">', ROLE.sub("<code>", html))
 
 
 def on_post_page(output: str, **_: Any) -> str:

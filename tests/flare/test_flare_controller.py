@@ -112,11 +112,12 @@ def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypat
 
 
 def test_jobs_of_one_name_are_separate_runs(run):
-    ids = [
-        json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())["id"]
+    infos = [
+        json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())
         for job in ("a", "b")
     ]
-    assert ids[0] != ids[1]
+    assert infos[0]["id"] != infos[1]["id"]
+    assert infos[0]["job"] == infos[1]["job"] == "fedperl"
 
 
 def test_a_run_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_path, monkeypatch):

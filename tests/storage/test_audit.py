@@ -921,6 +921,36 @@ def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, s
     )
 
 
+@pytest.mark.proves(
+    "server",
+    "the card of a site is changed, removed or made up, with all hashes computed again",
+    "found by `fedward audit verify` with the log of the site concerned",
+)
+def test_a_forged_card_fails_against_its_site(folder):
+    """Whatever it gave is in run.json, and nothing else; a policy that keeps it in gives none."""
+    card = {"texts": {"devices": "Dermatoscope D"}, "unusable": 5}
+    log = site_logs(folder)[0]
+
+    def record(cards: dict[str, Any]) -> None:
+        info = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**info, "cards": cards}))
+        rows = log_of(folder)
+        rows[-2]["details"]["run"] = info_digest(read_info(folder))
+        rewrite(folder, rows)
+
+    assert verify(folder, [log])
+    record({"site-1": card})
+    assert "expected the card that the site gave" in refusal(folder, log)
+    rows = lines_of(log)
+    mended(log, [{**row, "card": digest(card)} for row in rows])
+    record({"site-1": card})
+    assert verify(folder, [log])
+    record({"site-1": {**card, "texts": {"devices": "Dermatoscope E"}}})
+    assert "found another one" in refusal(folder, log)
+    record({})
+    assert "card of site-1 in run.json: expected the card" in refusal(folder, log)
+
+
 def test_forged_counts_fail_against_their_site(folder):
     """As metrics: of a site that finds one image more, with all hashes computed again."""
     lines = (folder / "binned.jsonl").read_text().splitlines()

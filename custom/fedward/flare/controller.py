@@ -149,6 +149,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 init=init,
                 watch=self._run_changed,
                 run_id=run_id(job_meta),
+                job=str(job_meta.get("name") or ""),
             )
         except Exception as error:
             if not self.folder:

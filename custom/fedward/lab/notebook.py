@@ -14,6 +14,9 @@ from fedward.lab.simulation import Simulation, default_sites
 from fedward.registry import KINDS
 from fedward.sites.data_file import read_data_file
 
+_job_names: dict[str, str] = {}
+"""Digest of an experiment -> name of the job that it was last made from, for its run's record."""
+
 
 @public()
 def experiment(job: str, *, site_files: Path | str | None = None, **settings: Any) -> Experiment:
@@ -49,7 +52,9 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
         changes = with_defaults_of_images(job, changes)
         # Otherwise a run that is not given the files would train on images that it draws itself.
         changes |= {} if "synthetic" in settings else {"synthetic": None}
-    return changed_experiment(job, changes)
+    found = changed_experiment(job, changes)
+    _job_names[found.digest] = Path(job).stem
+    return found
 
 
 @public(out="folder")
@@ -105,6 +110,7 @@ def run(  # noqa: PLR0913 - named choices of one run
         site_files=site_folder,
         init=Path(init) if init else None,
         workers=workers,
+        job=_job_names.get(experiment.digest, ""),
     )
     if resume:
         return Run.load(simulation.resume())

@@ -18,6 +18,7 @@ from fedward.protocol.messages import Split
 from fedward.protocol.requests import DECRYPT
 from fedward.storage import chain
 from fedward.storage.audit import fault
+from fedward.storage.info import read_info
 
 Row = Mapping[str, Any]
 """The content of one line of a log."""
@@ -118,6 +119,7 @@ def check_against(
         site = site_row["site"]
         last_requests[site] = max(request, last_requests.get(site, request), key=itemgetter("seq"))
     later_answers = 0
+    whole_logs = set(last_requests)
     # The line before that of the answers holds the request.
     for request, answered in pairwise(audit_rows):
         if answered["event"] != "answered":
@@ -126,11 +128,13 @@ def check_against(
         for site in sorted(answered_sites & set(last_requests)):
             if request["seq"] > last_requests[site]["seq"]:
                 later_answers += 1
+                whole_logs.discard(site)
             else:
                 _check_reply(request, answered, record, site)
     last_exchanges = {site: _exchange(request) for site, request in last_requests.items()}
     _check_numbers(folder, audit_rows, record, algorithm, last_exchanges)
     _check_surveys(folder, audit_rows, record, last_requests)
+    _check_cards(folder, audit_rows, record, whole_logs)
     return later_answers
 
 
@@ -314,6 +318,50 @@ def _check_surveys(
             raise _other_numbers(f"surveys.jsonl, {site}", record, "others")
         if given_digests and site in replied_sites:
             raise _other_numbers(f"surveys.jsonl, {site}", record, "none")
+
+
+def _check_cards(
+    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, sites: Collection[str]
+) -> None:
+    """Check that run.json holds the cards that sites gave, and no others.
+
+    Args:
+        folder: the run folder.
+        audit_rows: the lines of its audit log.
+        record: the log of the sites.
+        sites: names of the sites to check, whose log knows all answers of the run.
+    """
+    info = read_info(folder)
+    for site in sorted(sites):
+        digests = {row.get("card") for row in record.rows if row["site"] == site}
+        where = f"card of {site} in run.json"
+        if site in info.cards:
+            if digest(info.cards[site].model_dump(mode="json")) not in digests:
+                found = "another one" if digests - {None} else "one that the site did not give"
+                raise _other_card(where, record, found)
+        elif digests - {None} and info.status == "finished" and _has_replied(audit_rows, site):
+            raise _other_card(where, record, "none")
+
+
+def _has_replied(audit_rows: Sequence[Row], site: str) -> bool:
+    """Return whether the server has accepted an answer of a site."""
+    for row in audit_rows:
+        if row["event"] == "answered" and site in (
+            *row["details"]["replied"],
+            *row["details"]["evaluated"],
+        ):
+            return True
+    return False
+
+
+def _other_card(where: str, record: SiteRecord, found: str) -> RunError:
+    """Return the error about a card in run.json that is not the site's."""
+    return RunError(
+        where,
+        expected=f"the card that the site gave, by {record.file}",
+        found=found,
+        remedy="Do not rely on it; ask the site for its own.",
+    )
 
 
 def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
