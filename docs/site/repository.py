@@ -10,7 +10,10 @@ from typing import Any
 WORKER = Path(__file__).with_name("worker.js")
 FOREIGN_WORKER = '<script src="https://unpkg.com/iframe-worker/shim"></script>'
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?")
-BLOCK = re.compile(r"<pre>(<span></span>)?<code>")
+BLOCK = re.compile(r"(<pre>(?:<span></span>)?<code>)(.*?)(</code></pre>)", re.DOTALL)
+TABLE = re.compile(r"<table>(?!(?:(?!</table>).)*<a )", re.DOTALL)
+"""A table without a link, which no key would reach to scroll it on a phone."""
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)\s]*)?\)")
 
 
@@ -36,10 +39,15 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Write ``:func:`name``` of a docstring as code, and let keys scroll long lines of code."""
-    return BLOCK.sub(r'<pre>\1<code tabindex="0">', ROLE.sub("<code>", html))
+    """Write ``:func:`name``` of a docstring as code, and let keys scroll what is wide.
+
+    The theme's script takes a ``tabindex`` from the code itself where no mouse is found.
+    """
+    html = TABLE.sub('<table tabindex="0">', ROLE.sub("<code>", html))
+    return BLOCK.sub(r'\1<span class="lines" tabindex="0">\2</span>\3', html)
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Put our own worker into a page, instead of the one that the plugin loads from elsewhere."""
-    return output.replace(FOREIGN_WORKER, f"<script>\n{WORKER.read_text('utf-8')}</script>")
+    """Put our own worker into a page for the one that the plugin loads; name the search."""
+    output = output.replace(FOREIGN_WORKER, f"<script>\n{WORKER.read_text('utf-8')}</script>")
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')

@@ -128,7 +128,7 @@ def test_a_page_says_where_its_rows_fail() -> None:
         sites = {name: {"accuracy": 0.9} for name in "AB"} | {lowest: {"accuracy": cell.seed / 10}}
         every_class = record.test["global"]["accuracy"] - 0.2
         lines[cell] = replace(with_test(record, f1_macro=every_class), sites=sites)
-    below, sites_line, classes = shortcomings(results_of(study, lines)).splitlines()[2:]
+    sites_line, classes, below = shortcomings(results_of(study, lines)).splitlines()[2:]
     assert below.startswith(
         "- Below *FedAvg, few labels* in Accuracy by the whole interval: *SSFL*"
     )

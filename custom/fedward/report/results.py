@@ -57,7 +57,7 @@ class KeyResults:
     not_tested: str
     """What was not tested."""
     warnings: Sequence[str]
-    """What a reader must know before all else, at most three sentences."""
+    """What a reader must know before all else: at most three sentences, and where it was tested."""
     tiles: Sequence[Tile]
     forest: Markup | None
     findings: Sequence[str]
@@ -96,7 +96,7 @@ class KeyResults:
             ask_human=verdict_words.ask_human(verdict) if verdict else "",
             referral=verdict_words.referral(verdict) if verdict else (),
             not_tested=verdict_words.not_tested(verdict) if verdict else "",
-            warnings=warnings[:_MOST_WARNINGS],
+            warnings=[*warnings[:_MOST_WARNINGS], *_elsewhere(verdict)],
             tiles=_tiles(verdict) if verdict else (),
             forest=forest(verdict) if verdict else None,
             findings=[*warnings[_MOST_WARNINGS:], *findings],
@@ -125,6 +125,13 @@ def _warnings(run: Run, choices: Choices, sites: Sites, verdict: Verdict | None)
         words.selected_by_luck(choices, validation_images, run.unit),
     ]
     return list(dict.fromkeys(warning for warning in warnings if warning))
+
+
+def _elsewhere(verdict: Verdict | None) -> list[str]:
+    """Return where the model was tested, as a limit; none without a verdict."""
+    if not verdict:
+        return []
+    return [f"{verdict_words.where_tested(verdict)} Elsewhere it may be worse."]
 
 
 def _tiles(verdict: Verdict) -> list[Tile]:

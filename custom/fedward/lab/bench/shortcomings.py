@@ -1,4 +1,4 @@
-"""Where the rows of a study fail: below the baseline, at the lowest site, in rare classes."""
+"""Where the rows of a study fail: at the lowest site, in rare classes, below the baseline."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
 
-_MOST_ROWS = 4
+_MOST_ROWS = 3
 """Number of rows below the baseline that are named, the lowest first."""
 _MUCH = 0.05
 """How far Macro F1 is below Accuracy if rare classes are recognised clearly less well."""
@@ -19,7 +19,7 @@ _CLASSES = ("accuracy", "f1_macro")
 
 def shortcomings(results: Results) -> str:
     """Return a list of where rows fail, from the recorded lines; empty if nothing has run."""
-    lines = [line for line in (_below(results), _sites(results), _classes(results)) if line]
+    lines = [line for line in (_sites(results), _classes(results), _below(results)) if line]
     if not lines:
         return ""
     return "\n".join(["**Where it fails**", "", *(f"- {line}" for line in lines)])
