@@ -70,8 +70,10 @@ def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def work(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Bench:
     out = tmp_path_factory.mktemp("out")
     made = Bench(Study.model_validate(STUDY), out, out / "sites", out / "results.jsonl", {})
-    for cell in made.study.cells():
-        made.run_cell(cell)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.lab.bench.runs.rewrite_report", lambda folder, compared: None)
+        for cell in made.study.cells():
+            made.run_cell(cell)
     return made
 
 
@@ -97,6 +99,15 @@ def test_a_line_says_what_the_run_folder_says(work: Bench, file: Path) -> None:
     )
     assert set(result.pseudo_labels) >= {"kept", "right", "local"}
     assert set(lines[Cell("all", "lower", 1)].pseudo_labels) == set()
+
+
+def test_reports_of_the_pages_row_compare_few_labels_and_sites_alone(work: Bench) -> None:
+    baselines = [Cell("all", "lower", 1), ALONE]
+    folders = {folder for cell in baselines for folder in work.folders(cell).values()}
+    compared = work.compared(Cell("all", "ssfl", 1))
+    assert len(compared) == len(folders) == 3
+    assert set(compared) == folders
+    assert work.compared(Cell("all", "upper", 1)) == []
 
 
 def test_sites_that_are_alone_count_once_each(work: Bench, file: Path) -> None:
@@ -197,10 +208,10 @@ def test_recorded_cells_do_not_run_again(
     )
     work.run(work.study.cells(), 1)
     references = [f"references of all lower seed {seed}" for seed in (1, 2)]
-    assert ran == [[], [], references]
+    assert ran == [references]
     other = Bench(work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5})
     other.run([Cell("all", "warm", 1), Cell("all", "lower", 1)], 1)
-    assert ran[3:5] == [["all lower seed 1"], ["all warm seed 1"]], (
+    assert ran[1:3] == [["all lower seed 1"], ["all warm seed 1"]], (
         "other settings; first weights come first"
     )
 
@@ -358,7 +369,7 @@ def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
     low = {**results.records, upper.cell: replace(upper, test=lower.test)}
     rows = rows_of(tables(Results(results.study, low)))
     for title in ("Lower", "**SSFL**", "Upper"):
-        assert rows[title][2].startswith("refused: Accuracy: bounds not apart: +0.095 [")
+        assert rows[title][2].startswith("withheld: Accuracy: bounds not apart: +0.095 [")
     assert "upper bound: the best row with all labels" not in rows
 
 
@@ -372,10 +383,10 @@ def test_a_second_metric_is_refused_alone(file: Path) -> None:
     mixed = {**results.records, Cell("all", "upper", 2): replace(upper, test=test)}
     rows = rows_of(value_table(Results(results.study, mixed)))
     value = "0.615 [0.551, 0.679]"
-    assert rows["Lower"][2:6] == [value, "0.614", "refused", "refused"]
-    assert rows["upper bound: the best row with all labels"][4] == "refused"
+    assert rows["Lower"][2:6] == [value, "0.614", "withheld", "withheld"]
+    assert rows["upper bound: the best row with all labels"][4] == "withheld"
     further = rows_of(further_tables(Results(results.study, mixed)))
-    assert further["SSFL minus Lower"][2] == "refused"
+    assert further["SSFL minus Lower"][2] == "withheld"
 
 
 def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:

@@ -1,5 +1,6 @@
 """One page for clinicians: what the model does, how good it is, when to ask a human, its limits."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,8 @@ class Sheet:
     verdict: Verdict | None
     lead: str
     """The verdict in a sentence; empty without one."""
+    spelled_out: str
+    """The classes that the verdict names, with their titles; empty without any."""
     numbers: str
     """The numbers of the verdict, of 100."""
     weakest: str
@@ -95,6 +98,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     findings = None
     if verdict and not verdict.exclusive:
         findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
+    lead = verdict_words.lead(verdict) if verdict else ""
     return Sheet(
         run=run,
         banner=words.banner(run),
@@ -110,7 +114,8 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         unlabelled=sum(line.unlabelled or 0 for line in _learners(run, sites)),
         tested=verdict.tested.images if verdict else sum(line.test for line in sites),
         verdict=verdict,
-        lead=verdict_words.lead(verdict) if verdict else "",
+        lead=lead,
+        spelled_out=_spelled_out(run, lead),
         numbers=verdict_words.numbers_of_hundred(verdict) if verdict else "",
         weakest=verdict_words.weakest_of_hundred(verdict) if verdict else "",
         clinical=clinical,
@@ -122,6 +127,13 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         wanted=WANTED[-1],
         limits=_limits(run, verdict),
     )
+
+
+def _spelled_out(run: Run, lead: str) -> str:
+    """Return the classes that a verdict names and that have a title, each with it."""
+    words = set(re.findall(r"\w+", lead))
+    named = [f"{name} {title}" for name, title in run.titles.items() if name in words]
+    return " · ".join(named)
 
 
 def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:

@@ -21,6 +21,7 @@ from fedward.lab.bench.study import Cell, Settings, Study
 from fedward.lab.processes import run_all
 from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites
+from fedward.operation.reports import rewrite_report
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
 from fedward.sites.data_file import read_data_file
@@ -86,8 +87,15 @@ class Bench:
             self.drawn(cell)
         stages = []
         for rows in self.study.stages():
-            of_stage = [cell for cell in missing if cell.row in rows]
-            stages.append({str(cell): partial(self.run_cell, cell) for cell in of_stage})
+            # The page's own row comes after those that its reports compare it with.
+            for is_own in (False, True):
+                of_stage = [
+                    cell
+                    for cell in missing
+                    if cell.row in rows and (cell.row == self.study.own) == is_own
+                ]
+                if of_stage:
+                    stages.append({str(cell): partial(self.run_cell, cell) for cell in of_stage})
         references = missing_references(self, cells)
         stages.append(
             {f"references of {cell}": partial(run_references, self, cell) for cell in references}
@@ -117,6 +125,9 @@ class Bench:
             run_or_resume(
                 experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
+        compared = self.compared(cell)
+        if compared:
+            rewrite_report(self.folders(cell)[""], compared)
         cut, repetition = self.drawn(cell)
         result = replace(
             record(cell, self.runs(cell)),
@@ -136,6 +147,25 @@ class Bench:
             )
         add_records(self.file, [result])
         return ", ".join(f"{metric} {values[metric]:.3f}" for metric in self.study.metrics)
+
+    def compared(self, cell: Cell) -> list[Path]:
+        """Return the finished runs beside which the report of a cell shows its own.
+
+        They are those of few labels and of sites alone with the same seed, variant and site files.
+        Only reports of the row that a page is about compare runs.
+        """
+        row = self.study.rows[cell.row]
+        if cell.row != self.study.own or cell.doubled or row.alone:
+            return []
+        folders = []
+        for other in self.study.rows_of(cell.variant):
+            is_baseline = other == self.study.lower or self.study.rows[other].alone
+            other_cell = cell._replace(row=other)
+            if other == cell.row or not is_baseline:
+                continue
+            if self.study.folder(other_cell) == self.study.folder(cell):
+                folders += [run.folder for run in self.finished(other_cell)]
+        return folders
 
     def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
         """Return which images a cell uses, and what differs between its seed and the row's others.
