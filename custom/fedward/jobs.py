@@ -68,7 +68,7 @@ def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experimen
 
 
 def _server_labels(method: str, **options: Any) -> Experiment:
-    """Return a job on ten sites without labels and a server that has some.
+    """Return a job on two communities without labels and a server that has some.
 
     Sites take smaller steps than the server, and only from pseudo-labels that are nearly sure. With
     the server's rate, and the threshold of the other jobs, their mean unlearned what it knew.
@@ -76,18 +76,19 @@ def _server_labels(method: str, **options: Any) -> Experiment:
     learning = {"learning_rate": 2e-4, "server_learning_rate": 2e-3}
     if method != "fedavg":
         learning["threshold"] = 0.9
-    return _job(method, {**_SYNTHETIC, "server_labels": True, **learning, **options}, 1, 0.0)
+    settings = {**_SYNTHETIC, "rounds": 5, "images_per_round": 1024, "server_labels": True}
+    return _job(method, {**settings, **learning, **options}, 1, 0.0, **_TWO_COMMUNITIES)
 
 
 def _few_sites(**options: Any) -> Experiment:
-    """Return a job of FedPerl on ten sites, of which two have all their labels.
+    """Return a job of FedPerl on two communities, in each of which one site has all its labels.
 
     Small steps, and pseudo-labels that are nearly sure, only delay that the sites without labels
     unlearn what the others teach (docs/methods/fedperl.md).
     """
     learning = {"learning_rate": 2e-4, "threshold": 0.98}
     settings = {**_SYNTHETIC, **learning, "warm_up": 3, **options}
-    return _job("fedperl", settings, 1, 1.0, labelled_sites=(2, 10))
+    return _job("fedperl", settings, 1, 1.0, labelled_sites=(2, 5), **_TWO_COMMUNITIES)
 
 
 def _isolated(method: str, **options: Any) -> Experiment:
@@ -198,9 +199,9 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "ssfl_server": partial(_server_labels, "ssfl"),
     # The lower bound of both: the server learns, and the sites have nothing to learn from.
     "server_alone": partial(_server_labels, "fedavg"),
-    # Labels at two of ten sites. Three sites take part in a round, as in the paper, or all of them.
-    "fedperl_few_sites": partial(_few_sites, participants=3, rounds=24),
-    "fedperl_few_sites_all": partial(_few_sites, participants=None),
+    # Labels at two of five sites. Three sites take part in a round, as in the paper, or all do.
+    "fedperl_few_sites": partial(_few_sites, participants=3, rounds=6),
+    "fedperl_few_sites_all": partial(_few_sites, participants=None, rounds=5),
     # IsoFed.
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),

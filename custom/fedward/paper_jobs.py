@@ -190,7 +190,12 @@ _PEERS = Work(_IMAGES_OF_FEDPERL, training=3, forward=1)
 _SERVER: dict[str, Any] = {"server_labels": True, "synthetic.labelled": 0.0}
 # The server trains on as many images as one of the three sites: a third of a pass.
 _SERVER_UNPRINTED = "the server trains after each average, on as many images as a site"
-_FEW_SITES: dict[str, Any] = {"synthetic.labelled": 1.0, "synthetic.labelled_sites": [2, 10]}
+_FEW_SITES: dict[str, Any] = {
+    "synthetic.labelled": 1.0,
+    "synthetic.sites": 10,
+    "synthetic.places": None,
+    "synthetic.labelled_sites": [2, 10],
+}
 """The paper's clients 1 and 9, counted from 0, have labels: the second and the tenth site."""
 _FEW_SITES_TRAINING = 0.2 * 1 + 0.8 * 2
 """Two of ten sites learn from a labelled image, the others from a weak and from a strong view."""
