@@ -312,6 +312,8 @@ class Experiment(_Frozen):
             training_numbers=requirements.sends.reported,
             withheld=requirements.tensors.withheld,
             card=requirements.sends.card,
+            subgroups=requirements.sends.subgroups,
+            clusters=requirements.sends.clusters,
             distributions=requirements.tensors.distributions,
             exclusive=kind.exclusive,
             fewest_others=kind.fewest_others,

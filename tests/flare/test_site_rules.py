@@ -52,7 +52,13 @@ def kit(tmp_path):
     return folder
 
 
-ONLY_AT_WORK = {"maximum_questions", "maximum_questions_in_all", "maximum_sums", "card"}
+ONLY_AT_WORK = {
+    "maximum_questions",
+    "maximum_questions_in_all",
+    "maximum_sums",
+    "card",
+    "subgroups",
+}
 """Rules of which a job's settings tell nothing."""
 
 

@@ -604,10 +604,16 @@ def test_whatever_stands_in_counts_is_used_or_refused():
     draw = np.random.default_rng(0)
     labels = np.repeat([0, 1], [30, 20])
     binned = AnswerCounts.of_one_answer(draw.dirichlet([1, 1], 50), labels).to_wire()
+    binned["subgroups"] = _further_counts()["subgroups"]
+    binned["subgroups"][0]["right"] = [[0, 0, 0], [0, 0, 0]]
+    binned["subgroups"][0]["images"] = [[0, 0, 0], [0, 0, 0]]
+    binned["clusters"] = _further_counts()["clusters"]
     rows = [row(split="test", n=50)]
     accepted = 0
     check(answer(metrics=rows, binned=copy.deepcopy(binned)), "s", request())
     for *way, last in places(binned):
+        if isinstance(last, int) and last > 3:
+            continue  # Intervals are checked alike.
         for word in WORDS:
             changed = copy.deepcopy(binned)
             target = functools.reduce(lambda inner, key: inner[key], way, changed)
@@ -617,6 +623,78 @@ def test_whatever_stands_in_counts_is_used_or_refused():
                 row_of(BinnedRow, json.dumps({"round": 1, "site": "s", **changed}, allow_nan=False))
                 accepted += 1
     assert accepted > 10, "such as a 0 in the place of a 0"
+
+
+def _further_counts():
+    """Return counts of 50 images, also by sex and patient."""
+    labels = np.repeat([0, 1], [30, 20])
+    binned = AnswerCounts.of_one_answer(np.eye(2)[labels], labels).to_wire()
+    column = {"column": "sex", "groups": ["F", "M", "not stated"]}
+    column |= {"images": [[10, 16, 0], [0, 0, 0]], "right": [[10, 16, 0], [0, 0, 0]]}
+    clusters = {"patients": [10, 0], "effective": [12, 0], "all_patients": 15, "all_effective": 20}
+    return {**binned, "subgroups": [column], "clusters": clusters}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": [[10, 17, 0], [0, 0, 0]]}, "4 images left out for each group"),
+        ({"images": [[10, 20, 0], [0, 0, 0]]}, "4 images left out for each group"),
+        ({"images": [[4, 18, 0], [0, 0, 0]]}, "0, or 5 images or more"),
+        ({"images": [[10, 16, 0]]}, "a count for each class and group"),
+        ({"images": [[10, 16], [0, 0]]}, "a count for each class and group"),
+        ({"right": [[11, 15, 0], [0, 0, 0]]}, "no more right answers than images"),
+        ({"right": [[5, 16, 0], [0, 0, 0]]}, "right answers that fit those of the class"),
+        ({"groups": ["F", "M", "diverse"]}, "not stated as the last"),
+        ({"groups": ["F", "F", "not stated"]}, "different ones"),
+        ({"groups": ["F", "Mueller\n", "not stated"]}, "names of groups"),
+        ({"groups": [f"{number}" for number in range(13)]}, "different ones"),
+        ({"column": "x" * 41}, "1 to 40 printable characters"),
+        ({"ids": ["a"]}, "expected no further name"),
+    ],
+)
+def test_counts_by_subgroup_that_break_the_rule_are_refused(change, message):
+    rows = [row(split="test", n=50)]
+    sent = _further_counts()
+    check(answer(metrics=rows, binned=sent), "s", request())
+    sent["subgroups"][0] |= change
+    with pytest.raises(WireError, match=message):
+        check(answer(metrics=rows, binned=sent), "s", request())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"subgroups": []}, "1 to 5 different columns"),
+        ({"subgroups": _further_counts()["subgroups"] * 2}, "1 to 5 different columns"),
+        ({"subgroups": None}, "subgroups"),
+        *[
+            ({"clusters": {**_further_counts()["clusters"], name: value}}, message)
+            for name, value, message in (
+                ("patients", [12, 0], "counts in fives"),
+                ("patients", [10], "a count for each class"),
+                ("patients", [35, 0], "no more than images"),
+                ("effective", [31, 0], "no more than images"),
+                ("effective", [12, 3], "0 where there are no patients"),
+                ("effective", [0, 0], "0 where there are no patients"),
+                ("all_effective", 51, "no more than images"),
+                ("images_of_patients", [3, 2, 1], "expected no further name"),
+            )
+        ],
+    ],
+)
+def test_further_counts_that_are_not_possible_are_refused(change, message):
+    binned = {**_further_counts(), **change}
+    with pytest.raises(WireError, match=message):
+        check(answer(metrics=[row(split="test", n=50)], binned=binned), "s", request())
+
+
+@pytest.mark.parametrize("name", ["subgroups", "clusters"])
+def test_further_counts_are_refused_where_the_method_does_not_declare_them(name):
+    undeclared = replace(NEEDS, sends=replace(NEEDS.sends, **{name: False}))
+    sent = answer(metrics=[row(split="test", n=50)], binned=_further_counts())
+    with pytest.raises(WireError, match=f"{name}: expected none in this job"):
+        answer_checks.check_answer(sent, "s", request(), rules_of(undeclared, CLASSES))
 
 
 def test_counts_go_with_an_evaluation_alone():

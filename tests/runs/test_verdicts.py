@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fedward.evaluation import classification_metrics
 from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.clusters import ClusterCounts
 from fedward.evaluation.small_counts import common_classes, withhold_small_counts
+from fedward.evaluation.subgroups import subgroup_counts
+from fedward.label_kinds import ONE_LABEL
 from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
+from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict
 
@@ -40,6 +45,12 @@ class Federation(NamedTuple):
     """The round that is judged; 0 is the model before training."""
     external: bool = False
     """Whether sites that never train have no training images."""
+    images_of_a_patient: int = 1
+    """Test images of each patient; sites name patients only if it is above 1."""
+    women: float | None = None
+    """Share of women among the images, at sites that count by sex; None: no site does."""
+    fewer_women: float = 0.0
+    """Share of the women's images whose answer is another one."""
 
 
 COUNTS = st.lists(st.sampled_from([0, 0, 2, 4, 5, 9, 40]), min_size=4, max_size=4)
@@ -54,6 +65,9 @@ FEDERATIONS = st.builds(
     leaks=st.sampled_from([0, 0, 3]),
     round=st.sampled_from([1, 1, 0]),
     external=st.booleans(),
+    images_of_a_patient=st.sampled_from([1, 3]),
+    women=st.sampled_from([None, 0.5, 0.1, 1.0]),
+    fewer_women=st.sampled_from([0.0, 0.9]),
 )
 
 
@@ -73,6 +87,9 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
             continue
         logits = draw.normal(0, 1, (len(labels), len(CLASSES)))
         logits[np.arange(len(labels)), labels] += federation.skill
+        is_woman = draw.random(len(labels)) < (federation.women or 0.0)
+        is_wrong = is_woman & (draw.random(len(labels)) < federation.fewer_women)
+        logits[is_wrong, (labels[is_wrong] + 1) % len(CLASSES)] += 20
         odds = np.exp(logits)
         probabilities = odds / odds.sum(axis=1, keepdims=True)
         right += int((probabilities.argmax(axis=1) == labels).sum())
@@ -82,7 +99,8 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
         metrics += [{"round": federation.round, "site": site, **row} for row in told]
         found = AnswerCounts.of_one_answer(probabilities, labels)
         if found:
-            counts.append({"round": federation.round, "site": site, **found.to_wire()})
+            further = _further_counts(federation, probabilities, labels, is_woman)
+            counts.append({"round": federation.round, "site": site, **found.to_wire(), **further})
     trained = sites[federation.lazy :]
     if federation.external:
         none = {"round": 1, "split": "train", "value": 0, "n": 0}
@@ -106,11 +124,34 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
     return Run.load(folder), right, evaluated
 
 
+def _further_counts(
+    federation: Federation,
+    probabilities: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    is_woman: NDArray[np.bool_],
+) -> dict[str, Any]:
+    """Return what a site sends of sexes and patients, if it names them."""
+    inside, is_right = ONE_LABEL.right_by_class(probabilities, labels)
+    names = [f"{number}" for number in range(len(labels))]
+    owners = [f"{number // federation.images_of_a_patient}" for number in range(len(labels))]
+    counts: dict[str, Any] = {}
+    if federation.women is not None:
+        sexes = [("women",) if woman else ("men",) for woman in is_woman]
+        columns = {"sex": ("women", "men", "diverse")}
+        by_sex = subgroup_counts(columns, sexes, names, owners, inside, is_right)
+        counts["subgroups"] = [column.to_wire() for column in by_sex]
+    if federation.images_of_a_patient > 1:
+        clusters = ClusterCounts.of_answers(owners, inside, is_right, exclusive=True)
+        counts["clusters"] = clusters.to_wire()
+    return counts
+
+
 @given(FEDERATIONS)
 @example(Federation([[40, 40, 40, 40]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[40, 40, 40, 0]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=1, absent=0, seed=0, external=True))
 @example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=0, absent=0, seed=0, round=0))
+@example(Federation([[90] * 4] * 2, 9.0, False, 0, 0, 0, women=0.5, fewer_women=0.9))
 @settings(max_examples=15, deadline=None)
 def test_no_two_statements_contradict(federation: Federation) -> None:
     with TemporaryDirectory() as folder:
@@ -136,6 +177,7 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
     if verdict.confidence:
         assert (verdict.confidence.total, verdict.confidence.right.sum()) == (evaluated, right)
     _check_levels(verdict)
+    _check_subgroups(federation, verdict, sheet)
     _check_sheet(verdict, sheet)
 
 
@@ -173,6 +215,52 @@ def _check_advice(verdict: Verdict, sheet: str) -> None:
     if fails or verdict.leaks or not verdict.tested.all_classes or "must still read" in sheet:
         assert always
     assert advice.startswith("Images like the tested ones need no human") == verdict.needs_no_human
+
+
+def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> None:
+    """Groups are parts of what was evaluated, and the worst one is said if it is below."""
+    groups = verdict.subgroups
+    assert not groups or federation.women is not None
+    assert sum(group.measured.n for group in groups) <= verdict.tested.images
+    by_class = {one.name: one for one in verdict.classes}
+    for group in groups:
+        whole = group.measured
+        assert (whole.n, whole.right) == (
+            sum(one.n for one in group.classes),
+            sum(one.right for one in group.classes),
+        )
+        assert group.classes[0].value <= whole.value <= group.classes[-1].value
+        assert all(one.n <= by_class[one.name].n for one in group.classes)
+        assert all(one.right <= by_class[one.name].right for one in group.classes)
+        assert 0 <= group.expected <= 1
+        assert whole.low is not None
+        assert whole.high is not None
+        assert whole.low <= whole.value <= whole.high
+        assert group.is_below == (whole.high < group.expected)
+    shortfalls = [group.shortfall for group in groups]
+    assert shortfalls == sorted(shortfalls, reverse=True)
+    named = {"women (sex)", "men (sex)", "diverse (sex)"} if federation.women is not None else set()
+    has_counts = bool(verdict.classes)
+    assert {*verdict.untested_subgroups} == (
+        named - {group.title for group in groups} if has_counts else set()
+    )
+    if has_counts and named:
+        assert "diverse (sex)" in sheet.partition("Groups without numbers")[2]
+    worst = verdict.worst_subgroup
+    is_below = bool(worst and worst.is_below)
+    assert ("Worst group:" in sheet) == is_below
+    assert ("is right less often for" in verdict_words.lead(verdict)) == bool(verdict.low_subgroups)
+    assert not verdict.low_subgroups or verdict.level != "good"
+    assert ("counted as independent" in sheet) == (
+        len(verdict.by_patient) < len(verdict.tested.evaluated)
+    )
+    if federation.images_of_a_patient > 1 and has_counts:
+        overall = verdict.overall
+        assert overall
+        independent = Measured.of_counts("", overall.right, overall.n)
+        assert overall.low is not None
+        assert independent.low is not None
+        assert overall.low <= independent.low
 
 
 def _check_sheet(verdict: Verdict, sheet: str) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -974,3 +975,28 @@ def test_a_card_leaves_only_if_the_policy_lets_it(tmp_path, allowed):
     here.data = replace(here.data, card=texts, rejected=rejected)
     card = here.handle(request(experiment)).meta.get("card")
     assert card == ({"texts": texts, "unusable": 5} if allowed else None)
+
+
+@pytest.mark.proves(
+    "server",
+    "right answers by the columns that a site's file names, which its policy does not let out",
+    "no number of a group leaves; with them, 4 images are missing for each small group",
+)
+@pytest.mark.parametrize("allowed", [False, True])
+def test_subgroups_leave_only_if_the_policy_lets_them(tmp_path, allowed):
+    experiment = hospital()
+    here = site(tmp_path, experiment, Policy(subgroups=allowed))
+    images = len(here.data.test)
+    groups = tuple((("F", "M")[number % 2],) for number in range(images))
+    test = replace(here.data.test, subgroups=groups, patients=here.data.test.ids)
+    here.data = replace(here.data, test=test, subgroups={"sex": ("F", "M")})
+    binned = here.handle(request(experiment, evaluate=True)).meta["binned"]
+    assert ("subgroups" in binned) == allowed
+    # Patients with one image each are as good as images.
+    assert binned["clusters"]["effective"] == binned["images"]
+    if allowed:
+        (column,) = binned["subgroups"]
+        assert column["groups"] == ["F", "M", "not stated"]
+        for of_class, by_group in zip(binned["images"], column["images"], strict=True):
+            assert not any(by_group) or of_class - sum(by_group) == 4
+        assert np.sum(column["images"]) > 0

@@ -60,6 +60,8 @@ def rules_of(
         training_numbers=needs.sends.reported,
         withheld=needs.tensors.withheld,
         card=needs.sends.card,
+        subgroups=needs.sends.subgroups,
+        clusters=needs.sends.clusters,
         distributions=needs.tensors.distributions,
         exclusive=kind.exclusive,
         fewest_others=kind.fewest_others,

@@ -192,6 +192,10 @@ class Admission:
         """Return whether what the site's card says may leave it."""
         return _policy(self._site, self._read).card
 
+    def lets_subgroups_out(self) -> bool:
+        """Return whether counts by the columns that the site's file names may leave it."""
+        return _policy(self._site, self._read).subgroups
+
     def check_steps(self, taken: int) -> None:
         """Raise PolicyError if a round took fewer steps than the policy asks for.
 

@@ -217,8 +217,18 @@ class Client(Respondent):
             self._observer.evaluated(data, request.run, round_, evaluation)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
         if evaluation.counts is not None:
-            fields["binned"] = evaluation.counts.to_wire()
+            fields["binned"] = evaluation.counts.to_wire() | self._further_counts(evaluation)
         return fields
+
+    def _further_counts(self, evaluation: Evaluation) -> dict[str, Any]:
+        """Return counts by subgroup and patient, as far as method, site and policy have them."""
+        sends = self.requirements.sends
+        counts: dict[str, Any] = {}
+        if evaluation.subgroups and sends.subgroups and self.admission.lets_subgroups_out():
+            counts["subgroups"] = [column.to_wire() for column in evaluation.subgroups]
+        if evaluation.clusters and sends.clusters:
+            counts["clusters"] = evaluation.clusters.to_wire()
+        return counts
 
     def _train(
         self,

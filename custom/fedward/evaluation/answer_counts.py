@@ -17,7 +17,7 @@ then, and no histogram of highest probabilities.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Counts, Values
+from fedward.evaluation.clusters import ClusterCounts
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.histograms import ConfidenceHistogram, ScoreHistogram
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_classes, common_findings
@@ -105,7 +106,10 @@ class AnswerCounts:
 
     @classmethod
     def from_wire(cls, sent: Mapping[str, Any]) -> "AnswerCounts":
-        """Return the counts that :meth:`to_wire` wrote at one site."""
+        """Return the counts that :meth:`to_wire` wrote at one site.
+
+        ``clusters`` among them says what images of patients are worth in intervals.
+        """
 
         def counts(name: str) -> Counts:
             return np.asarray(sent[name], np.int64)
@@ -121,6 +125,10 @@ class AnswerCounts:
             true_positives=counts("found"),
             false_positives=counts("mistaken"),
         )
+        if sent.get("clusters"):
+            clusters = ClusterCounts.from_wire(sent["clusters"])
+            by_class, of_all = clusters.inflated(images, int(confusion.total.max()))
+            confusion = replace(confusion, inflated=by_class, all_inflated=of_all)
         interval_images = counts("sure")
         # Means are sent, and sums of probabilities are kept, because these can be added.
         means: Values = np.asarray(sent["confidence"], float)

@@ -1,6 +1,7 @@
 """Right and wrong answers by class, which add up over sites, and the rates that follow."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,11 @@ class ConfusionCounts:
     """(K,) images of the class that the model assigned to it."""
     false_positives: Counts
     """(K,) other images that the model assigned to it."""
+    inflated: Values | None = None
+    """(K,) images of each class times their design effect, and so N² over the independent images
+    that they are worth (:mod:`fedward.evaluation.clusters`). None: all are independent."""
+    all_inflated: float | None = None
+    """The same of all images."""
 
     @classmethod
     def of_one_answer(
@@ -94,7 +100,32 @@ class ConfusionCounts:
             images=self.images + other.images,
             true_positives=self.true_positives + other.true_positives,
             false_positives=self.false_positives + other.false_positives,
+            **self._merged_effects(other),
         )
+
+    def _merged_effects(self, other: "ConfusionCounts") -> dict[str, Any]:
+        """Return the sums of images times design effects, for images of both."""
+        if self.inflated is None and other.inflated is None:
+            return {}
+        effects = [
+            (part.images if part.inflated is None else part.inflated) for part in (self, other)
+        ]
+        of_all = [
+            float(part.total.max()) if part.all_inflated is None else part.all_inflated
+            for part in (self, other)
+        ]
+        return {"inflated": effects[0] + effects[1], "all_inflated": sum(of_all)}
+
+    def design_effect(self, place: int | None = None) -> float:
+        """Return the design effect of the images of a class, or of all images without a place.
+
+        It is 1 where images are independent.
+        """
+        if self.inflated is None or self.all_inflated is None:
+            return 1.0
+        if place is None:
+            return max(self.all_inflated / max(int(self.total.max()), 1), 1.0)
+        return max(float(self.inflated[place]) / max(int(self.images[place]), 1), 1.0)
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -148,12 +179,15 @@ class ConfusionCounts:
     @property
     def accuracy(self) -> Share | None:
         """Share of right answers where each image has one."""
-        return Share.of(int(self.true_positives.sum()), int(self.images.sum()))
+        return Share.of(
+            int(self.true_positives.sum()), int(self.images.sum()), self.design_effect()
+        )
 
     def accuracy_of(self, place: int) -> Share | None:
         """Return the share of images about which yes or no to the class at this place is right."""
         true_negatives = self._negatives(place) - int(self.false_positives[place])
-        return Share.of(int(self.true_positives[place]) + true_negatives, int(self.total[place]))
+        right = int(self.true_positives[place]) + true_negatives
+        return Share.of(right, int(self.total[place]), self.design_effect())
 
     @property
     def balanced_accuracy(self) -> Share | None:
@@ -161,8 +195,9 @@ class ConfusionCounts:
 
         With Wilson's interval (l_k, u_k) of the sensitivity p_k of each of K classes, and their
         mean p, its ends are ``p - sqrt(sum_k (p_k - l_k)²) / K`` and
-        ``p + sqrt(sum_k (u_k - p_k)²) / K``. Images are taken to be independent. The interval has a
-        width even where all answers are right.
+        ``p + sqrt(sum_k (u_k - p_k)²) / K``. Classes are taken to be independent, and images too
+        unless their design effects are known. The interval has a width even where all answers are
+        right.
         Source: Zou and Donner, *Construction of confidence
         limits about effect measures: a general approach*, Statistics in Medicine 2008.
         """
@@ -171,8 +206,11 @@ class ConfusionCounts:
         images = self.images[self.present]
         sensitivities = self.true_positives[self.present] / images
         intervals = []
-        for sensitivity, image_count in zip(sensitivities.tolist(), images.tolist(), strict=True):
-            intervals.append(proportion_interval(sensitivity, image_count))
+        for place, sensitivity in zip(
+            np.flatnonzero(self.present).tolist(), sensitivities.tolist(), strict=True
+        ):
+            worth = int(self.images[place]) / self.design_effect(place)
+            intervals.append(proportion_interval(sensitivity, worth))
         squared_distances = (np.array(intervals) - sensitivities[:, None]) ** 2
         below, above = np.sqrt(squared_distances.sum(axis=0)) / len(images)
         mean = float(sensitivities.mean())
@@ -181,18 +219,23 @@ class ConfusionCounts:
         return Share(mean, low, high, int(self.images.sum()))
 
     def rates(self, place: int) -> Rates:
-        """Return the rates of the class at this place."""
+        """Return the rates of the class at this place.
+
+        All but sensitivity have intervals by the design effect of all images.
+        """
         positives = int(self.images[place])
         true_positives = int(self.true_positives[place])
         false_positives = int(self.false_positives[place])
         negatives = self._negatives(place)
         true_negatives = negatives - false_positives
         false_negatives = positives - true_positives
+        # Sites do not say what images of other classes, or with one answer, are worth together.
+        effect = self.design_effect()
         return Rates(
-            sensitivity=Share.of(true_positives, positives),
-            specificity=Share.of(true_negatives, negatives),
-            positive=Share.of(true_positives, true_positives + false_positives),
-            negative=Share.of(true_negatives, true_negatives + false_negatives),
+            sensitivity=Share.of(true_positives, positives, self.design_effect(place)),
+            specificity=Share.of(true_negatives, negatives, effect),
+            positive=Share.of(true_positives, true_positives + false_positives, effect),
+            negative=Share.of(true_negatives, true_negatives + false_negatives, effect),
         )
 
     def _negatives(self, place: int) -> int:

@@ -55,11 +55,14 @@ class Share:
     """Number of images, at least five."""
 
     @classmethod
-    def of(cls, part: int, whole: int) -> "Share | None":
-        """Return the share ``part / whole``; None for fewer than five images."""
+    def of(cls, part: int, whole: int, design_effect: float = 1.0) -> "Share | None":
+        """Return the share ``part / whole``; None for fewer than five images.
+
+        ``design_effect``: images for each independent one (:mod:`fedward.evaluation.clusters`).
+        """
         if whole < SMALLEST_COUNT:
             return None
-        low, high = proportion_interval(part / whole, whole)
+        low, high = proportion_interval(part / whole, whole / design_effect)
         return cls(part / whole, low, high, whole)
 
 
@@ -120,7 +123,7 @@ def percent_more(ours: Sequence[float], theirs: Sequence[float]) -> float | None
     return 100 * (statistics.fmean(ours) - base) / base if base else None
 
 
-def proportion_interval(share: float, n: int) -> tuple[float, float]:
+def proportion_interval(share: float, n: float) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share that was measured on n independent images.
 
     ``(p + z²/2n ± z sqrt(p (1 - p)/n + z²/4n²)) / (1 + z²/n)`` with z = 1.96.
@@ -129,7 +132,7 @@ def proportion_interval(share: float, n: int) -> tuple[float, float]:
 
     Args:
         share: p in [0, 1].
-        n: at least 1.
+        n: at least 1; not whole where images are worth fewer independent ones.
 
     Returns:
         Low and high end in [0, 1], around ``share``. For p = 0 the low end is 0, for p = 1 the high

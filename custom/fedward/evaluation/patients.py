@@ -3,12 +3,26 @@
 A patient's answer is the mean of the probabilities of its images.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Values
 from fedward.labels import Labels
 from fedward.sites.data import Images
+from fedward.sites.subgroups import NOT_STATED
+
+
+class Units(NamedTuple):
+    """What the site knows of the U units that are evaluated, besides their labels."""
+
+    names: tuple[str, ...]
+    """An image's id, or a patient's."""
+    patients: tuple[str, ...]
+    """Whose each unit is; a unit whose patient is not named is its own."""
+    subgroups: tuple[tuple[str, ...], ...]
+    """Each unit's group in each of the site's columns; empty without columns."""
 
 
 def unit_labels(images: Images) -> tuple[NDArray[np.intp], Labels]:
@@ -37,3 +51,22 @@ def unit_answers(probabilities: NDArray[np.floating], images: Images) -> tuple[V
     np.add.at(sums, unit_of_image, np.asarray(probabilities, np.float64))
     sizes = np.bincount(unit_of_image, minlength=len(labels))
     return sums / np.maximum(sizes, 1)[:, None], labels
+
+
+def units_of(images: Images) -> Units:
+    """Return the units of a split, in the order of :func:`unit_labels`.
+
+    A patient whose images are in several groups of a column is in the one that is not stated.
+    """
+    if not images.groups:
+        return Units(images.ids, images.patients or images.ids, images.subgroups)
+    names, unit_of_image = np.unique(images.groups, return_inverse=True)
+    groups_of_unit: list[list[str]] = [[] for _ in names]
+    for unit, row in zip(unit_of_image.tolist(), images.subgroups, strict=False):
+        known = groups_of_unit[unit] or list(row)
+        groups_of_unit[unit] = [
+            group if group == other else NOT_STATED for group, other in zip(known, row, strict=True)
+        ]
+    subgroups = tuple(map(tuple, groups_of_unit)) if images.subgroups else ()
+    patients = tuple(str(name) for name in names)
+    return Units(patients, patients, subgroups)

@@ -89,6 +89,8 @@ Of this model, on each site's test images.
 
 {performance}
 
+{subgroups}
+
 ## Provenance
 
 | | |
@@ -172,6 +174,7 @@ class ModelCard:
             tested=verdict_words.where_tested(self._verdict) if self._verdict else "Not tested.",
             verdict=_cell(self._judgement()),
             performance=self._performance(),
+            subgroups=self._subgroups(),
             run=_cell(info.id),
             ended=_cell(f"{info.ended}"),
             method=_cell(info.method),
@@ -235,6 +238,24 @@ class ModelCard:
             rows.append((site, *(_value(values[name], site) for name in metrics)))
         rows.append(("mean over sites", *(_value(self.means, name) for name in metrics)))
         return _table(("site", *(METRIC_TITLES[name] for name in metrics)), rows)
+
+    def _subgroups(self) -> str:
+        """Return right answers by group, as the verdict has them."""
+        groups = self._verdict.subgroups if self._verdict else ()
+        if not groups:
+            return "No site counts right answers by groups of patients, such as sex or age."
+        rows = [
+            (
+                group.title,
+                f"{group.measured.n}",
+                f"{verdict_words.percent(group.measured.value)} %",
+                verdict_words.interval(group.measured),
+                f"{verdict_words.percent(group.expected)} %",
+            )
+            for group in groups
+        ]
+        header = ("group", "test " + self.run.unit + "s", "right", "interval", "expected")
+        return _table(header, rows)
 
     @property
     def _shown(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Run(run_folder.Run):
 
     @property
     def judgement(self) -> Verdict | None:
-        """The numbers of the verdict: what was tested, the lowest class and site, confidence.
+        """The numbers of the verdict: what was tested, lowest class, site and group, confidence.
 
         None where no site measured the model on test images.
         """

@@ -172,6 +172,15 @@ class LabelKind(ABC):
         """Return the counts of a model's answers that may leave a site; None without any."""
 
     @abstractmethod
+    def right_by_class(
+        self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which of N images show which class, and which the model assigns to which, (N, K).
+
+        The first is False for classes without numbers of their own, as in :meth:`counts`.
+        """
+
+    @abstractmethod
     def performance(
         self,
         probabilities: NDArray[np.floating],

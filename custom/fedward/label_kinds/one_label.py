@@ -10,6 +10,7 @@ from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.metric_rows import Metric, MetricFunction
 from fedward.evaluation.names import ERRORS, OVERALL
 from fedward.evaluation.one_label import classification_metrics
+from fedward.evaluation.small_counts import common_classes
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import Label, Labels, class_counts
 
@@ -95,6 +96,14 @@ class OneLabel(LabelKind):
     ) -> AnswerCounts | None:
         """Return the counts of images that each have one answer."""
         return AnswerCounts.of_one_answer(probabilities, labels)
+
+    def right_by_class(
+        self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which images show a class that is not rare, and the answers."""
+        places = np.arange(probabilities.shape[1])
+        inside = (np.asarray(labels)[:, None] == places) & common_classes(labels, len(places))
+        return inside, probabilities.argmax(axis=1)[:, None] == places
 
     def performance(
         self,

@@ -109,6 +109,12 @@ class SeveralLabels(LabelKind):
         """Return the counts of each class against its rest."""
         return AnswerCounts.of_each_class(probabilities, labels)
 
+    def right_by_class(
+        self, probabilities: NDArray[np.floating], labels: NDArray[np.integer]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which images show a class that may be evaluated, and the answers yes."""
+        return (np.asarray(labels) == 1) & common_findings(labels), probabilities >= THRESHOLD
+
     def performance(
         self,
         probabilities: NDArray[np.floating],

@@ -82,6 +82,10 @@ class Sends:
     """
     card: bool = True
     """Whether answers may carry the site's card, where the site's policy lets it out."""
+    subgroups: bool = True
+    """Whether counts of answers may be by subgroup too, where the site's policy lets them out."""
+    clusters: bool = True
+    """Whether they may say what the images are worth in intervals, as patients have several."""
 
     def __post_init__(self) -> None:
         names = self.losses | self.logs | self.records

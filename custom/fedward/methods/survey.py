@@ -32,7 +32,9 @@ class Survey:
     def __init__(self, settings: SurveySettings) -> None:
         self.settings = settings
         self.requirements = Requirements(
-            sends=Sends(records=frozenset({"surveys"}), card=False),
+            sends=Sends(
+                records=frozenset({"surveys"}), card=False, subgroups=False, clusters=False
+            ),
             unsupported={
                 Feature.SECURE_AGGREGATION: _NO_MODEL,
                 Feature.ROBUST_MEAN: _NO_MODEL,

@@ -18,6 +18,10 @@ class AnswerRules:
     """From a task to the prefixes of tensors that do not go up after it."""
     card: bool = False
     """Whether answers may carry the site's card."""
+    subgroups: bool = False
+    """Whether counts may be by subgroup too."""
+    clusters: bool = False
+    """Whether counts may say what images of patients are worth in intervals."""
     distributions: tuple[str, ...] = ()
     """Names of tensors (R, K) whose rows, after a site's training, are distributions, or 0."""
     exclusive: bool = True

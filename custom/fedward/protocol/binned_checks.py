@@ -13,6 +13,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.fields import refusal
 from fedward.protocol.messages import BinnedCounts, Metric
+from fedward.protocol.subgroup_checks import check_further_counts
 
 _LARGEST_CONFIDENCE = 1.001
 """Largest mean confidence of an interval: float32 may round a probability up to a little over 1."""
@@ -36,12 +37,13 @@ def check_binned(
             where no class is named; a hospital's are in no count.
     """
     _check_form(where, sent, len(rules.classes))
-    counts = AnswerCounts.from_wire(sent.model_dump())
+    counts = AnswerCounts.from_wire(sent.model_dump(exclude={"clusters"}))
     test_images = max((row.n for row in metrics if row.split == "test"), default=0)
     if rules.exclusive:
         _check_one_answer_an_image(where, sent, counts, test_images, synthetic)
     else:
         _check_each_class(where, sent, counts, test_images)
+    check_further_counts(where, sent, counts, rules)
 
 
 def _check_one_answer_an_image(

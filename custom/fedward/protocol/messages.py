@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 from pydantic import AfterValidator, FailFast, Field
 
 from fedward.cards import EXPECTED_TEXT, is_card_text
+from fedward.evaluation.subgroups import EXPECTED_NAME, is_group_name
 from fedward.protocol.fields import Count, Expected, Few, Number, Part, Said, Sha256, Text, Whole
 
 Split: TypeAlias = Literal["val", "test"]
@@ -18,6 +19,21 @@ _Minutes: TypeAlias = Annotated[Number, Field(ge=0), Expected("a number of 0 or 
 
 _Counts: TypeAlias = Annotated[list[Count], FailFast(), Expected("counts of 0 or more")]
 _CountsByClass: TypeAlias = Annotated[list[_Counts], FailFast(), Expected("lists of counts")]
+
+
+_Fives: TypeAlias = Annotated[
+    int, Field(ge=0, le=10_000_000, multiple_of=5), Expected("a count in fives")
+]
+_ListOfFives: TypeAlias = Annotated[list[_Fives], FailFast(), Expected("counts in fives")]
+
+
+def _group_name(text: str) -> str:
+    if not is_group_name(text):
+        raise ValueError
+    return text
+
+
+_GroupName: TypeAlias = Annotated[str, AfterValidator(_group_name), Expected(EXPECTED_NAME)]
 
 
 def _card_text(text: str) -> str:
@@ -40,6 +56,27 @@ class Metric(Part):
     """The classes among these images, as far as the site reports them."""
 
 
+class SubgroupsOfColumn(Part):
+    """Right answers by the groups of one column that the site's file names.
+
+    :mod:`fedward.evaluation.subgroups` has the rule that they obey.
+    """
+
+    column: _GroupName
+    groups: Annotated[list[_GroupName], FailFast(), Expected("names of groups")]
+    images: _CountsByClass
+    right: _CountsByClass
+
+
+class Clusters(Part):
+    """What images of patients are worth in intervals (:mod:`fedward.evaluation.clusters`)."""
+
+    patients: _ListOfFives
+    effective: _Counts
+    all_patients: _Fives
+    all_effective: Count
+
+
 class BinnedCounts(Part):
     """Counts of a model's predictions on a site's test images.
 
@@ -56,12 +93,12 @@ class BinnedCounts(Part):
     sure: _Counts
     right: _Counts
     confidence: Annotated[list[Number], FailFast(), Expected("finite numbers")]
+    subgroups: Annotated[list[SubgroupsOfColumn] | None, Said] = None
+    """Set if the site's file names columns of subgroups, and its policy lets the counts out."""
+    clusters: Annotated[Clusters | None, Said] = None
+    """Set if the site names patients or lesions, and each image is evaluated by itself."""
 
 
-_Fives: TypeAlias = Annotated[
-    int, Field(ge=0, le=10_000_000, multiple_of=5), Expected("a count in fives")
-]
-_ListOfFives: TypeAlias = Annotated[list[_Fives], FailFast(), Expected("counts in fives")]
 _Pixels: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000), Expected("a number of pixels")]
 
 

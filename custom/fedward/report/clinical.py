@@ -124,7 +124,8 @@ class Answers:
     def accuracy(self) -> Share | None:
         """Share of right answers to all counted images, where each has one."""
         confidence = self.counts.confidence
-        return Share.of(int(confidence.right.sum()), confidence.total)
+        effect = self.counts.confusion.design_effect()
+        return Share.of(int(confidence.right.sum()), confidence.total, effect)
 
     @property
     def balanced(self) -> Share | None:

@@ -1,12 +1,14 @@
 """The picture of a verdict: all images, each class and each site, the worst on top, with n."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 from fedward.report.drawing import FAINT, INK, SERIES, axes_of, svg
-from fedward.runs.verdict import Measured, Verdict
+from fedward.runs.measured import Measured, lowest_first
+from fedward.runs.verdict import Verdict
 from fedward.runs.verdict_words import percent
 
 _ROW = 0.24
@@ -18,6 +20,7 @@ _RIGHT_OF_AXES = 1.02
 _LONGEST_NAME = 20
 _MOST_CLASSES = 12
 _MOST_SITES = 12
+_MOST_GROUPS = 12
 
 
 class _Row(NamedTuple):
@@ -68,6 +71,10 @@ def _rows(verdict: Verdict) -> list[_Row]:
     if verdict.exclusive and len(verdict.sites) > 1:
         rows.append(_Row("by site", None))
         rows += _some(verdict.sites, _MOST_SITES)
+    if verdict.subgroups:
+        rows.append(_Row("by group", None))
+        groups = [replace(one.measured, name=one.title) for one in verdict.subgroups]
+        rows += _some(lowest_first(groups), _MOST_GROUPS)
     return rows
 
 

@@ -15,10 +15,11 @@ from fedward.report.origin import Origin
 from fedward.report.sites import Sites
 from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import METRIC_TITLES, title_of
-from fedward.runs.verdict import Measured, Verdict
+from fedward.runs.verdict import Verdict
 from fedward.text import count
 
 _MOST_WARNINGS = 3

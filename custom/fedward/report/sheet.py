@@ -72,6 +72,8 @@ class Sheet:
     """When to ask a human, in a sentence; empty without a verdict."""
     referral: Sequence[str]
     """When to ask a human, if one of the classes is right."""
+    independence: str
+    """Whether intervals allow for images of one patient."""
     findings: ReferredFindings | None
     """When to ask a human, for a model that may name several classes."""
     wanted: float
@@ -123,6 +125,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         left_out=len(classes) - len(shown),
         ask_human=verdict_words.ask_human(verdict) if verdict else "",
         referral=verdict_words.referral(verdict) if verdict else (),
+        independence=verdict_words.about_images(verdict) if verdict else "",
         findings=findings,
         wanted=WANTED[-1],
         limits=_limits(run, verdict),

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
+from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.over_sites import over_sites
@@ -12,6 +13,7 @@ from fedward.runs.run import Run
 from fedward.runs.sentences import MOST_NAMED, named, network_parts, no_head, nothing_to_judge
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
+from fedward.runs.verdict import Verdict
 from fedward.text import count
 
 _CLOSE = 0.05
@@ -119,16 +121,14 @@ def _before_training(run: Run, metric: str) -> str:
     return f"; {moment} it was {fmean(start.values()):.3f}"
 
 
-def about_intervals(run: Run) -> str:
+def about_intervals(run: Run, verdict: Verdict | None) -> str:
     """Return what the intervals of a report say and do not say."""
     sentences = ""
-    if run.label_kind.exclusive:
+    if run.label_kind.exclusive or (verdict and verdict.classes):
         sentences = f"Intervals of shares cover other test {run.unit}s. "
-        if run.unit == "image":
-            sentences += (
-                "They take images as independent, and so are too narrow where a patient has "
-                "several. "
-            )
+        about_images = verdict_words.about_images(verdict) if verdict else ""
+        if about_images:
+            sentences += f"{about_images} "
     return (
         f"{sentences}Intervals over sites cover other sites. One run cannot show how much another "
         "seed would change."

@@ -14,11 +14,15 @@ from typing import Literal, TypeAlias
 
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.histograms import ConfidenceHistogram
-from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
+from fedward.evaluation.intervals import Interval, mean_and_interval
+from fedward.evaluation.subgroups import SubgroupCounts
 from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.over_sites import OverSites, over_sites
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine, site_lines
+from fedward.runs.subgroups import Subgroup, Subgroups
+from fedward.storage.rows import BinnedRow
 
 Level: TypeAlias = Literal["good", "mixed", "poor"]
 
@@ -32,33 +36,6 @@ _NORMAL = 1.96
 """Standard errors in half a 95 % interval."""
 _HALF = 0.5
 """Sensitivity below which a model misses more images of a class than it finds."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One number of a class, of a site, or of all images, with its 95 % interval."""
-
-    name: str
-    """The class or the site; empty for all images."""
-    value: float
-    """In [0, 1]."""
-    low: float | None
-    """Lower end of the interval; None for a number without one, such as a site's AUROC."""
-    high: float | None
-    """Upper end of the interval."""
-    n: int
-    """Test images, or patients, that it is of."""
-
-    @classmethod
-    def of_counts(cls, name: str, right: int, n: int) -> "Measured":
-        """Return the share of right answers to n images, at least one, with Wilson's interval."""
-        low, high = proportion_interval(right / n, n)
-        return cls(name, right / n, low, high, n)
-
-    @property
-    def right(self) -> int:
-        """Right answers among the n images, for a share."""
-        return round(self.value * self.n)
 
 
 @dataclass(frozen=True)
@@ -190,6 +167,12 @@ class Verdict:
     """All evaluated images by confidence; None where counts leave some out, or are missing."""
     findings: tuple[Finding, ...]
     """For a model that may name several classes."""
+    subgroups: tuple[Subgroup, ...]
+    """Groups with counts, the one that is furthest below what is expected first."""
+    untested_subgroups: tuple[str, ...]
+    """Groups that sites name, and of which none may report numbers."""
+    by_patient: tuple[str, ...]
+    """Sites that say how images of patients or lesions cluster, so that intervals allow for it."""
     leaks: Mapping[str, int]
     """``picture`` or ``patient`` -> how many were found in several of training and test."""
     compared: tuple[Against, ...]
@@ -238,7 +221,17 @@ class Verdict:
     def parts(self) -> tuple[Measured, ...]:
         """All images by class, those of classes too rare to name as one, the lowest first."""
         unnamed = (self.unnamed,) if self.unnamed else ()
-        return _lowest_first((*self.classes, *unnamed))
+        return lowest_first((*self.classes, *unnamed))
+
+    @property
+    def worst_subgroup(self) -> Subgroup | None:
+        """The group that is furthest below what is expected of its images; None without groups."""
+        return self.subgroups[0] if self.subgroups else None
+
+    @property
+    def low_subgroups(self) -> tuple[Subgroup, ...]:
+        """Groups whose whole intervals are below what is expected."""
+        return tuple(one for one in self.subgroups if one.is_below)
 
     @property
     def worst_site(self) -> Measured | None:
@@ -313,7 +306,8 @@ class _Judge:
         overall = None
         if exclusive:
             right = sum(site.right for site in accuracies)
-            overall = Measured.of_counts("", right, self.tested.images)
+            effect = self.counts.confusion.design_effect() if self.counts else 1.0
+            overall = Measured.of_counts("", right, self.tested.images, effect)
         sites = accuracies if exclusive else self._ranked_sites(aurocs)
         auroc = over_sites(list(aurocs.values()), "auroc_macro")
         undecided = Verdict(
@@ -327,9 +321,9 @@ class _Judge:
             auroc=auroc,
             luck=0.0 if exclusive or (auroc and auroc.is_interval) else self._luck(aurocs),
             common=self._common() if exclusive else None,
-            classes=_lowest_first(self._classes()),
+            classes=lowest_first(self._classes()),
             unnamed=self._unnamed(overall),
-            sites=_lowest_first(sites),
+            sites=lowest_first(sites),
             never=self._never(),
             missed=self._missed(),
             guessed=() if exclusive else self._guessed(),
@@ -338,6 +332,9 @@ class _Judge:
             tells_apart=self._tells_apart(),
             confidence=self._confidence(overall),
             findings=() if exclusive else tuple(self._findings()),
+            subgroups=tuple(self._subgroups.measured()),
+            untested_subgroups=self._subgroups.untested,
+            by_patient=tuple(row.site for row in self.rows if row.clusters),
             leaks=self.run.info.leaks,
             compared=compared,
         )
@@ -346,10 +343,27 @@ class _Judge:
     @cached_property
     def counts(self) -> AnswerCounts | None:
         """Counts of the answers of all sites that report some; None without any."""
-        by_site = counts_by_site(self.run, self.round)
-        if not by_site:
+        if not self.counts_by_site:
             return None
-        return AnswerCounts.merged(list(by_site.values()))
+        return AnswerCounts.merged(list(self.counts_by_site.values()))
+
+    @cached_property
+    def rows(self) -> Sequence[BinnedRow]:
+        """The sites' rows of counts, those of other classes left out."""
+        return rows_of_counts(self.run, self.round)
+
+    @cached_property
+    def counts_by_site(self) -> Mapping[str, AnswerCounts]:
+        """Site -> counts of its answers."""
+        return {row.site: AnswerCounts.from_wire(vars(row)) for row in self.rows}
+
+    @cached_property
+    def _subgroups(self) -> "Subgroups":
+        columns = {
+            row.site: [SubgroupCounts.from_wire(column) for column in row.subgroups or ()]
+            for row in self.rows
+        }
+        return Subgroups(self.run.classes, self.counts_by_site, columns)
 
     @cached_property
     def class_images(self) -> dict[str, int]:
@@ -414,7 +428,10 @@ class _Judge:
         for site in self.run.info.sites:
             row = rows.get(site)
             if row and row.value is not None and row.n:
-                sites.append(Measured.of_counts(site, round(row.value * row.n), row.n))
+                counts = self.counts_by_site.get(site)
+                effect = counts.confusion.design_effect() if counts else 1.0
+                right = round(row.value * row.n)
+                sites.append(Measured.of_counts(site, right, row.n, effect))
         return sites
 
     def _ranked_sites(self, aurocs: Mapping[str, float]) -> list[Measured]:
@@ -430,11 +447,15 @@ class _Judge:
         if self.counts is None:
             return []
         confusion = self.counts.confusion
-        rows = zip(self.run.classes, confusion.true_positives, confusion.images, strict=True)
         return [
-            Measured.of_counts(name, int(found), int(images))
-            for name, found, images in rows
-            if images
+            Measured.of_counts(
+                name,
+                int(confusion.true_positives[place]),
+                int(confusion.images[place]),
+                confusion.design_effect(place),
+            )
+            for place, name in enumerate(self.run.classes)
+            if confusion.images[place]
         ]
 
     def _unnamed(self, overall: Measured | None) -> Measured | None:
@@ -562,15 +583,16 @@ def counts_by_site(run: Run, round_: int | None) -> dict[str, AnswerCounts]:
 
     Empty for a run without counts, or with counts of other classes.
     """
-    counts = {}
-    for row in run.binned(round_):
-        if len(row.images) == len(run.classes):
-            counts[row.site] = AnswerCounts.from_wire(vars(row))
-    return {site: counts[site] for site in run.info.sites if site in counts}
+    return {row.site: AnswerCounts.from_wire(vars(row)) for row in rows_of_counts(run, round_)}
 
 
-def _lowest_first(values: Iterable[Measured]) -> tuple[Measured, ...]:
-    return tuple(sorted(values, key=lambda one: (one.value, -one.n)))
+def rows_of_counts(run: Run, round_: int | None) -> list[BinnedRow]:
+    """Return each site's row of counts after a round, in the run's order of sites.
+
+    Rows with counts of other classes are left out.
+    """
+    rows = {row.site: row for row in run.binned(round_) if len(row.images) == len(run.classes)}
+    return [rows[site] for site in run.info.sites if site in rows]
 
 
 def _level(verdict: Verdict) -> Level:
@@ -585,5 +607,6 @@ def _level(verdict: Verdict) -> Level:
         or verdict.unimproved
         or verdict.leaks
         or any(one.is_worse for one in verdict.compared)
+        or verdict.low_subgroups
     )
     return "mixed" if has_exceptions or not verdict.tested.complete else "good"

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
+from fedward.runs.measured import Measured
 from fedward.runs.sentences import MOST_NAMED, leaked, named
-from fedward.runs.verdict import UNNAMED, WANTED, Against, Finding, Measured, Verdict
+from fedward.runs.verdict import UNNAMED, WANTED, Against, Finding, Verdict
 from fedward.text import count
 
 _MOST_IN_LEAD = 5
@@ -14,6 +15,8 @@ _LONGEST_IN_LEAD = 60
 """Characters of a list of names in the first sentence."""
 _MOST_CHAINED = 2
 """Exceptions up to which "and" joins them."""
+_MOST_GROUPS = 6
+"""Groups without numbers that are named."""
 _MOST_COMPARED = 5
 """Other runs that get a sentence each, at most."""
 _MOST_UNCERTAIN = 14
@@ -96,6 +99,10 @@ def _failures(verdict: Verdict) -> list[str]:
             f"it finds fewer than half of the {verdict.unit}s of "
             f"{_few_names([one.name for one in verdict.weak])}"
         )
+    if verdict.low_subgroups:
+        worse = "is right less often for" if verdict.exclusive else "finds less in"
+        groups = _few_names([one.title for one in verdict.low_subgroups])
+        failures.append(f"it {worse} {groups}")
     if verdict.guessed:
         failures.append(f"it only guesses about {_few_names(verdict.guessed)}")
     if verdict.alarms:
@@ -176,6 +183,9 @@ def short(verdict: Verdict) -> str:
     for one in (verdict.worst_class, verdict.worst_site):
         if one and one.low is not None:
             lowest.append(f"{one.name} {percent(one.value)} % of {one.n}")
+    group = verdict.worst_subgroup
+    if group and group.is_below:
+        lowest.append(f"{group.title} {percent(group.measured.value)} % of {group.measured.n}")
     if lowest:
         sentences.append(f"Lowest: {', '.join(lowest)}.")
     return " ".join(sentences)
@@ -207,7 +217,23 @@ def weakest(verdict: Verdict) -> str:
             f"Lowest site: right for {percent(site.value)}\u00a0% of the "
             f"{count(site.n, f'test {verdict.unit}')} of {site.name} ({interval(site)})."
         )
-    return " ".join(sentences)
+    sentences.append(_weakest_group(verdict))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _weakest_group(verdict: Verdict) -> str:
+    """Return the subgroup that is furthest below what is expected; empty without subgroups."""
+    group = verdict.worst_subgroup
+    if group is None:
+        return ""
+    share = group.measured
+    right = "right for" if verdict.exclusive else "it finds"
+    what = f"test {verdict.unit}s" if verdict.exclusive else "findings"
+    return (
+        f"Lowest group: {right} {percent(share.value)}\u00a0% of the "
+        f"{share.n} {what} of {group.title} ({interval(share)}), and "
+        f"{percent(group.expected)}\u00a0% of all of the same classes and sites."
+    )
 
 
 def numbers_of_hundred(verdict: Verdict) -> str:
@@ -277,6 +303,17 @@ def weakest_of_hundred(verdict: Verdict) -> str:
         )
     elif len(verdict.sites) > 1:
         sentences.append("Sites are alike.")
+    group = verdict.worst_subgroup
+    if group and group.is_below:
+        right = "it classifies" if verdict.exclusive else "it finds"
+        of_what = f"{unit}s" if verdict.exclusive else "findings"
+        correctly = " correctly" if verdict.exclusive else ""
+        sentences.append(
+            f"Worst group: of 100 {of_what} of {group.title} {right} "
+            f"{of_hundred(group.measured.value)}{correctly} "
+            f"({_interval_of_hundred(group.measured)}, {group.measured.n} tested), and "
+            f"{of_hundred(group.expected)} of 100 of all of the same classes and sites."
+        )
     return " ".join(sentences)
 
 
@@ -304,7 +341,28 @@ def not_tested(verdict: Verdict) -> str:
             f"Some sites have no test {unit}s of {classes}, or fewer than five, which are in no "
             "number: practice may be worse there."
         )
+    if verdict.untested_subgroups:
+        groups = listed(verdict.untested_subgroups[:_MOST_GROUPS])
+        more = len(verdict.untested_subgroups) - _MOST_GROUPS
+        further = f" and {more} more" if more > 0 else ""
+        sentences.append(f"Groups without numbers, as sites have too few: {groups}{further}.")
     return " ".join(sentences)
+
+
+def about_images(verdict: Verdict) -> str:
+    """Return whether intervals allow for images of one patient; empty where patients count."""
+    if verdict.unit != "image":
+        return ""
+    clustered = len(verdict.by_patient)
+    if not clustered:
+        return "Images are counted as independent: too narrow where a patient has several."
+    if clustered < len(verdict.tested.evaluated):
+        return (
+            f"They allow for patients and lesions with several images at {clustered} of "
+            f"{count(len(verdict.tested.evaluated), 'site')}; elsewhere images are counted as "
+            "independent."
+        )
+    return "They allow for patients and lesions with several images."
 
 
 def _unnamed(verdict: Verdict) -> str:
@@ -586,10 +644,12 @@ def uncertain_classes(verdict: Verdict) -> str:
 
 def text(verdict: Verdict) -> str:
     """Return the verdict for a notebook or a model card, in a paragraph."""
+    images = about_images(verdict)
     sentences = [
         lead(verdict),
         numbers(verdict),
         weakest(verdict),
+        f"Intervals: {images[0].lower()}{images[1:]}" if images else "",
         not_tested(verdict),
         took_no_part(verdict),
         *leaked(verdict.leaks),

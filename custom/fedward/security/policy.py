@@ -141,6 +141,9 @@ class Policy(BaseModel):
     """Whether a ``survey`` may ask about this site's images: their classes, how bright they are."""
     card: bool = False
     """Whether what this site's card says leaves it with its answers (``card`` of the site file)."""
+    subgroups: bool = False
+    """Whether right answers are also counted by the columns that ``subgroups`` of the site file
+    names."""
     draws: Literal["secret", "seed"] = "secret"
     """What decides which images a step uses.
 
@@ -187,6 +190,7 @@ OPEN = Policy(
     maximum_sums=None,
     surveys=True,
     card=True,
+    subgroups=True,
     draws="seed",
     starting_weights="any",
     weights_files="any",

@@ -81,7 +81,9 @@ def load_site(
             )
 
         listed = load_manifest(file, spec, decode)
+        subgroups = {column: tuple(groups) for column, groups in file.subgroups.items()}
     else:
+        subgroups = {}
         listed = load_npz(file, spec)
     check_rejected(file, listed.rejected, listed.total)
     data = divide(
@@ -103,4 +105,5 @@ def load_site(
         wait_for_labels=file.wait_for_labels,
         minutes_per_label=file.minutes_per_label,
         card=file.card,
+        subgroups=subgroups,
     )

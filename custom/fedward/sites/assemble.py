@@ -70,6 +70,11 @@ def divide(
     seen = seen[row_of]
     labels = labels[row_of]
 
+    names_patients = any(len(row.parts) > 1 or row.group not in ("", row.sample_id) for row in rows)
+
+    def owners(own_rows: Sequence[Row]) -> tuple[str, ...]:
+        return tuple(row.group or row.sample_id for row in own_rows)
+
     def images(chosen: npt.NDArray[np.bool_], shown_labels: Labels) -> Images:
         places = np.flatnonzero(chosen)
         adjacent = len(places) and places[-1] - places[0] == len(places) - 1
@@ -80,7 +85,9 @@ def divide(
             ids=tuple(ids[int(place)] for place in places),
             pixels=own_pixels,
             labels=shown_labels[places],
-            groups=tuple(row.group or row.sample_id for row in own_rows) if by_patient else (),
+            groups=owners(own_rows) if by_patient else (),
+            subgroups=tuple(row.subgroups for row in own_rows if row.subgroups),
+            patients=owners(own_rows) if names_patients else (),
         )
 
     data = SiteData(

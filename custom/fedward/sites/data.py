@@ -37,14 +37,20 @@ class Images:
     """(N,), or in a multi-label job (N, K)."""
     groups: tuple[str, ...] = ()
     """What is evaluated as one, such as a patient; empty where each image is evaluated alone."""
+    subgroups: tuple[tuple[str, ...], ...] = ()
+    """Each image's group in each of the site's columns of subgroups; empty without columns."""
+    patients: tuple[str, ...] = ()
+    """The patient or lesion of each image; empty where the site names none."""
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.pixels) == len(self.labels):
             raise ValueError(
                 f"{len(self.ids)} ids, {len(self.pixels)} images and {len(self.labels)} labels"
             )
-        if len(self.groups) not in (0, len(self)):
-            raise ValueError(f"{len(self)} images and {len(self.groups)} groups")
+        for name in ("groups", "subgroups", "patients"):
+            values = getattr(self, name)
+            if len(values) not in (0, len(self)):
+                raise ValueError(f"{len(self)} images and {len(values)} {name}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,6 +68,8 @@ class Images:
             pixels=self.pixels[places],
             labels=self.labels[places],
             groups=tuple(self.groups[place] for place in chosen) if self.groups else (),
+            subgroups=tuple(self.subgroups[place] for place in chosen) if self.subgroups else (),
+            patients=tuple(self.patients[place] for place in chosen) if self.patients else (),
         )
 
 
@@ -87,6 +95,8 @@ class Row(NamedTuple):
     """What it belongs to, such as a patient; empty: nothing."""
     parts: Sequence[str] = ("",)
     """Suffixes of its images' ids; the images are adjacent. Empty where the file cannot be read."""
+    subgroups: tuple[str, ...] = ()
+    """Its group in each of the site file's columns of ``subgroups``."""
 
 
 class Rejected(NamedTuple):
@@ -146,6 +156,8 @@ class SiteData:
     """What an answer costs."""
     card: Mapping[str, str] = field(default_factory=dict)
     """What the site states about its images: field -> text."""
+    subgroups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Column by which answers are counted -> its groups, as the site's file names them."""
     refused: frozenset[str] = frozenset()
     """Unlabelled images that people found unusable, or of none of the classes.
 

@@ -1,5 +1,6 @@
 """Examines a site's data before the site joins: counts, rejected rows, leaks and pictures."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -35,6 +36,7 @@ from fedward.sites.leaks import (
 from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.subgroups import NOT_STATED
 from fedward.sites.unused_columns import patients_note, unused_like_patients
 from fedward.terminal import shortened
 from fedward.text import count
@@ -354,6 +356,19 @@ def _notes(data: SiteData) -> list[str]:
         notes.append(
             "no training label is seen: the site can only take part in methods for unlabelled sites"
         )
+    return notes + _subgroup_notes(data)
+
+
+def _subgroup_notes(data: SiteData) -> list[str]:
+    """Return how many test images each group of each column has."""
+    notes = []
+    for place, (column, named) in enumerate(data.subgroups.items()):
+        images = Counter(row[place] for row in data.test.subgroups)
+        groups = [f"{group} {images[group]}" for group in (*named, NOT_STATED)]
+        note = f"test images by {column}: {', '.join(groups)}"
+        if images[NOT_STATED]:
+            note += f"; cells that are empty or in no group count as {NOT_STATED}"
+        notes.append(note)
     return notes
 
 

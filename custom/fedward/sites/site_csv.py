@@ -19,6 +19,7 @@ from fedward.sites.image_paths import ImageFinder
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, parts_of_labelled_groups
+from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
 from fedward.sites.written import read_label, words
@@ -85,7 +86,12 @@ def load_manifest(
     rows = []
     for entry in used:
         image_parts = parts_by_line.get(entry.line, [])
-        rows.append(Row(entry.sample_id, entry.label, entry.split, entry.group, image_parts))
+        subgroups = tuple(
+            group_of(entry.cells[column], groups) for column, groups in file.subgroups.items()
+        )
+        rows.append(
+            Row(entry.sample_id, entry.label, entry.split, entry.group, image_parts, subgroups)
+        )
     return Listed(rows, pixels, rejected, total)
 
 
@@ -233,6 +239,7 @@ def _named_columns(file: ManifestSite) -> list[str]:
         columns.split,
         *file.where,
         *file.survey_columns,
+        *file.subgroups,
     ]
     return [name for name in names if name is not None]
 

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -31,6 +31,7 @@ from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
 from fedward.sites.rendering import Frames, Rendering, Slices
+from fedward.sites.subgroups import check_columns, columns_of_groups
 from fedward.sites.written import CellRules, CountsAs
 from fedward.yaml_text import read_yaml_file
 
@@ -59,6 +60,11 @@ def _device(value: object) -> object:
 
 def _site_card(texts: dict[str, str]) -> dict[str, str]:
     return card(texts, SITE_ITEMS)
+
+
+def _countable(columns: dict[str, dict[str, tuple[str, ...]]]) -> dict[str, Any]:
+    check_columns(columns)
+    return columns
 
 
 def _plain_name(value: str) -> str:
@@ -261,6 +267,17 @@ class ManifestSite(_SiteFile):
     """Start of the paths in the CSV that stands for the folder, as on another machine."""
     survey_columns: Annotated[tuple[str, ...], Field(max_length=10)] = ()
     """Columns, such as the camera, for which a survey reports how many images have which value."""
+    subgroups: Annotated[
+        dict[str, dict[str, tuple[str, ...]]],
+        BeforeValidator(columns_of_groups),
+        AfterValidator(_countable),
+    ] = {}
+    """Column -> its groups, by which right answers to test images are counted.
+
+    A group has a name and cells, or is a band of numbers such as ``40-64`` (see
+    :mod:`fedward.sites.subgroups`). The counts leave the site only if its policy says
+    ``subgroups: true``.
+    """
     window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
     """Centre and width for grey DICOM images and volumes, after the rescale.
 
@@ -293,13 +310,17 @@ class ManifestSite(_SiteFile):
         return self
 
     @model_validator(mode="after")
-    def _survey_columns_identify_nobody(self) -> "ManifestSite":
+    def _counted_columns_identify_nobody(self) -> "ManifestSite":
         identifying = {self.columns.sample_id, self.columns.image, self.columns.group or ""}
-        refused = sorted(identifying & set(self.survey_columns))
-        if refused:
-            raise ValueError(
-                f"survey_columns without {', '.join(refused)}, which names images or patients"
-            )
+        for field, columns in (
+            ("survey_columns", self.survey_columns),
+            ("subgroups", self.subgroups),
+        ):
+            refused = sorted(identifying.intersection(columns))
+            if refused:
+                raise ValueError(
+                    f"{field} without {', '.join(refused)}, which names images or patients"
+                )
         return self
 
 

@@ -38,6 +38,10 @@ class BinnedRow:
     sure: _Counts
     right: _Counts
     confidence: _Numbers
+    subgroups: Annotated[tuple[Mapping[str, Any], ...], Field(strict=False)] | None = None
+    """Right answers by subgroup; None where the site sends none."""
+    clusters: Mapping[str, Any] | None = None
+    """What the images are worth in intervals; None where the site names no patients."""
 
 
 @with_config(CLOSED)
@@ -257,14 +261,16 @@ LOGS: Mapping[str, type[Row]] = {
     "surveys": SurveyRow,
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
+_OPTIONAL = ("classes", "subgroups", "clusters")
+"""Fields that a row has only if they say something."""
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {
     kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow, AnswerRow)
 }
 
 
 def written(row: Row) -> str:
-    """Return a row as a line of its log; an empty list of classes is omitted."""
-    content = {name: value for name, value in vars(row).items() if name != "classes" or value}
+    """Return a row as a line of its log; classes, subgroups and clusters are omitted if empty."""
+    content = {name: value for name, value in vars(row).items() if name not in _OPTIONAL or value}
     return json.dumps(content) + "\n"
 
 

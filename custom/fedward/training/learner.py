@@ -15,7 +15,9 @@ from torch import nn
 
 from fedward.config import Experiment
 from fedward.evaluation.answer_counts import AnswerCounts
-from fedward.evaluation.patients import unit_answers
+from fedward.evaluation.clusters import ClusterCounts
+from fedward.evaluation.patients import unit_answers, units_of
+from fedward.evaluation.subgroups import SubgroupCounts, subgroup_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.class_weights import chosen_class_weights
 from fedward.methods.local import Phase, RoundInputs
@@ -54,6 +56,10 @@ class Evaluation(NamedTuple):
 
     None if that split was not asked for, or where an image may show several classes.
     """
+    subgroups: Sequence[SubgroupCounts] = ()
+    """Right answers to test images by each of the site's columns of subgroups."""
+    clusters: ClusterCounts | None = None
+    """What the test images are worth in intervals; None where the site names no patients."""
 
 
 class LocalUpdate(NamedTuple):
@@ -212,6 +218,8 @@ class Learner:
         rows: list[dict[str, Any]] = []
         counts = None
         test_answers = None
+        subgroups: Sequence[SubgroupCounts] = ()
+        clusters = None
         for split in splits:
             probabilities = predict(net, self.images[split]).numpy()
             outputs, labels = unit_answers(probabilities, getattr(data, split))
@@ -221,7 +229,22 @@ class Learner:
                 counts = label_kind.counts(outputs, labels)
                 if label_kind.exclusive:
                     test_answers = outputs.argmax(axis=1)
-        return Evaluation(rows, counts, test_answers)
+                inside, is_right = label_kind.right_by_class(outputs, labels)
+                units = units_of(data.test)
+                if units.subgroups:
+                    subgroups = subgroup_counts(
+                        data.subgroups,
+                        units.subgroups,
+                        units.names,
+                        units.patients,
+                        inside,
+                        is_right,
+                    )
+                if data.test.patients and not data.test.groups:
+                    clusters = ClusterCounts.of_answers(
+                        units.patients, inside, is_right, label_kind.exclusive
+                    )
+        return Evaluation(rows, counts, test_answers, subgroups, clusters)
 
     def _inputs(
         self,

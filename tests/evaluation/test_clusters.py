@@ -1,0 +1,144 @@
+"""What images of patients are worth in intervals: by hand, by a loop, and by simulation."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import t
+
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.clusters import ClusterCounts, effective_images
+from fedward.evaluation.confusion import ConfusionCounts
+from fedward.evaluation.intervals import proportion_interval
+
+
+def naive(images: list[int], right: list[int]) -> float:
+    """Return the same number by a loop over the module's formula."""
+    total, patients = sum(images), len(images)
+    share = sum(right) / total
+    scatter = 0.0
+    for here, of_these in zip(images, right, strict=True):
+        scatter += (of_these - share * here) ** 2
+    effect = scatter * patients / (patients - 1) / (total * share * (1 - share))
+    ratio = t.ppf(0.975, total - 1) / t.ppf(0.975, patients - 1)
+    return float(total / max(effect, 1) * ratio**2)
+
+
+def test_numbers_by_hand():
+    # Patients with an image each are independent images.
+    assert effective_images(np.ones(9, int), np.array([1] * 4 + [0] * 5)) == 9
+    # 10 patients with 4 images that are all alike: d = 4 · 10/9, so 9 images, less for t with 9
+    # degrees of freedom in place of 39.
+    alike = effective_images(np.full(10, 4), np.array([4, 0] * 5))
+    assert alike == pytest.approx(9 * (t.ppf(0.975, 39) / t.ppf(0.975, 9)) ** 2)
+    # All right: as if a patient's images were the same.
+    all_right = effective_images(np.full(10, 4), np.full(10, 4))
+    assert all_right == pytest.approx(10 * (t.ppf(0.975, 39) / t.ppf(0.975, 9)) ** 2)
+    assert effective_images(np.array([7]), np.array([3])) == 1
+
+
+def test_equal_to_a_loop_and_at_most_all_images():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        images = rng.integers(1, 6, rng.integers(5, 30))
+        right = rng.binomial(images, rng.beta(2, 2, len(images)))
+        if 0 < right.sum() < images.sum() and images.max() > 1:
+            worth = effective_images(images, right)
+            assert worth == pytest.approx(naive(images.tolist(), right.tolist()))
+            assert 0 < worth <= images.sum()
+
+
+def test_counts_are_in_fives_and_hide_few_patients():
+    labels = np.repeat([0, 1, 2], [14, 12, 6])
+    inside = labels[:, None] == np.arange(3)
+    # Seven patients of two images, four of three, and the same four again.
+    owners = [f"a{number // 2}" for number in range(14)]
+    owners += [f"b{number % 4}" for number in range(18)]
+    clusters = ClusterCounts.of_answers(owners, inside, inside, exclusive=True)
+    assert clusters.patients.tolist() == [5, 0, 0]
+    assert clusters.effective[0] > 0
+    assert clusters.effective[1:].tolist() == [0, 0]
+    assert clusters.all_patients == 10
+    assert ClusterCounts.from_wire(clusters.to_wire()).to_wire() == clusters.to_wire()
+
+
+def simulated(
+    rng: np.random.Generator, patients: int, most: int, alike: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return images and right answers of patients; the expected share of right answers is 0.8."""
+    images = rng.integers(1, most + 1, patients)
+    shares = rng.beta(0.8 * (1 / alike - 1), 0.2 * (1 / alike - 1), patients)
+    return images, rng.binomial(images, shares)
+
+
+def bootstrap(
+    images: NDArray[np.int64], right: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return a percentile interval over resampled patients."""
+    drawn = rng.integers(0, len(images), (400, len(images)))
+    shares = right[drawn].sum(axis=1) / images[drawn].sum(axis=1)
+    ends: NDArray[np.float64] = np.percentile(shares, [2.5, 97.5])
+    return ends
+
+
+def test_intervals_cover_where_those_of_independent_images_do_not():
+    rng = np.random.default_rng(5)
+    covers = {"clusters": 0, "independent": 0, "bootstrap": 0}
+    trials = 600
+    widths = []
+    for _ in range(trials):
+        images, right = simulated(rng, patients=60, most=8, alike=0.5)
+        total = int(images.sum())
+        share = right.sum() / total
+        intervals = {
+            "clusters": proportion_interval(share, effective_images(images, right)),
+            "independent": proportion_interval(share, total),
+            "bootstrap": bootstrap(images, right, rng),
+        }
+        for name, (low, high) in intervals.items():
+            covers[name] += low <= 0.8 <= high
+        ours, by_patients = (np.subtract(*intervals[name]) for name in ("clusters", "bootstrap"))
+        widths.append(ours / by_patients)
+    coverage = {name: number / trials for name, number in covers.items()}
+    assert 0.93 <= coverage["clusters"] <= 0.98
+    assert coverage["independent"] < 0.85
+    assert coverage["clusters"] >= coverage["bootstrap"] - 0.01
+    assert np.median(widths) == pytest.approx(1, abs=0.1)
+
+
+def test_sites_are_strata_and_class_and_balanced_intervals_widen():
+    labels = np.repeat([0, 1], 60)
+    inside = labels[:, None] == [0, 1]
+    answers = labels.copy()
+    answers[:20] = 1
+    answers[70:80] = 0
+    right = answers[:, None] == [0, 1]
+    probabilities = np.eye(2)[answers]
+    owners = [f"p{number // 5}" for number in range(120)]
+    counts = AnswerCounts.of_one_answer(probabilities, labels)
+    assert counts
+    sent = counts.to_wire()
+    clusters = ClusterCounts.of_answers(owners, inside, right, exclusive=True)
+    clustered = AnswerCounts.from_wire({**sent, "clusters": clusters.to_wire()}).confusion
+    plain = AnswerCounts.from_wire(sent).confusion
+    _is_wider(clustered, plain)
+    # A second site of single images halves the excess of the design effect.
+    both = clustered.merge(plain)
+    for place in (0, 1, None):
+        alone = clustered.design_effect(place)
+        assert alone > 2
+        assert both.design_effect(place) == pytest.approx((alone + 1) / 2)
+    _is_wider(both, plain.merge(plain))
+    assert plain.merge(plain).inflated is None
+
+
+def _is_wider(clustered: ConfusionCounts, plain: ConfusionCounts) -> None:
+    for one, other in (
+        (clustered.rates(0).sensitivity, plain.rates(0).sensitivity),
+        (clustered.balanced_accuracy, plain.balanced_accuracy),
+        (clustered.accuracy, plain.accuracy),
+    ):
+        assert one
+        assert other
+        assert (one.value, one.n) == (other.value, other.n)
+        assert one.low < other.low
+        assert one.high > other.high

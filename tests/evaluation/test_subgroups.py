@@ -1,0 +1,207 @@
+"""Right answers by subgroup: their numbers, and what an outsider can learn of a small group."""
+
+import hashlib
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fedward.evaluation.subgroups import LEFT_OUT, SubgroupCounts, subgroup_counts
+
+SEX = {"sex": ("F", "M")}
+GROUPS = ("F", "M", "not stated")
+
+
+def counted(
+    groups: list[str],
+    labels: np.ndarray | None = None,
+    answers: np.ndarray | None = None,
+    owners: list[str] | None = None,
+    classes: int = 1,
+) -> SubgroupCounts:
+    """Count images of one column; by default all are of one class and rightly answered."""
+    labels = np.zeros(len(groups), int) if labels is None else labels
+    answers = labels if answers is None else answers
+    inside = labels[:, None] == np.arange(classes)
+    is_right = answers[:, None] == np.arange(classes)
+    names = [f"image-{number}" for number in range(len(groups))]
+    rows = [(group,) for group in groups]
+    return subgroup_counts(SEX, rows, names, owners or names, inside, is_right)[0]
+
+
+def of_sizes(*sizes: int) -> tuple[int, ...]:
+    """Return the reported images of groups of these sizes."""
+    groups = [group for group, size in zip(GROUPS, sizes, strict=True) for _ in range(size)]
+    return tuple(counted(groups).images[0].tolist())
+
+
+def test_numbers_by_hand():
+    # One group is small: 4 images are missing in all, here 3 of men and the one that is not stated.
+    assert of_sizes(10, 20, 1) == (10, 17, 0)
+    # No group is small: nothing is left out.
+    assert of_sizes(10, 20, 5) == (10, 20, 5)
+    # The largest group gives them, until another one is as large.
+    assert of_sizes(10, 11, 0) == (8, 9, 0)
+    # Two are small: 8 images are missing.
+    assert of_sizes(4, 20, 3) == (0, 19, 0)
+    # Too few are left: the class has no numbers.
+    assert of_sizes(6, 7, 0) == (0, 0, 0)
+    assert of_sizes(4, 4, 4) == (0, 0, 0)
+
+
+def test_right_answers_are_of_the_kept_images():
+    rng = np.random.default_rng(1)
+    groups = ["F"] * 30 + ["M"] * 40 + ["not stated"] * 2
+    labels = rng.integers(0, 2, 72)
+    answers = rng.integers(0, 2, 72)
+    result = counted(groups, labels, answers, classes=2)
+    for place in range(2):
+        members = np.flatnonzero(labels == place)
+        right = (answers[members] == place).sum()
+        missing = len(members) - result.images[place].sum()
+        assert missing == LEFT_OUT
+        assert right - missing <= result.right[place].sum() <= right
+    # Models do not change which images are counted.
+    other = counted(groups, labels, 1 - answers, classes=2)
+    assert (other.images == result.images).all()
+    assert (other.right == result.images - result.right).all()
+
+
+@pytest.mark.proves(
+    "server",
+    "the number of a small group: the total minus the other groups, by the rule itself, for all "
+    "sizes of groups that give the same message",
+    "any of 0 to 4 images is possible, or a range of five where a class has no numbers",
+)
+def test_no_size_of_a_small_group_follows_from_the_message():
+    possible = dict[tuple[int, ...], list[tuple[int, ...]]]()
+    for sizes in product(range(18), repeat=3):
+        if 5 <= sum(sizes) <= 17:
+            # The outsider knows the class's total, too.
+            possible.setdefault((sum(sizes), *of_sizes(*sizes)), []).append(sizes)
+    assert len(possible) > 40
+    for (_, *message), sites in possible.items():
+        for place in range(3):
+            sizes = {site[place] for site in sites}
+            if any(message):
+                assert message[place] or sizes == set(range(5))
+            elif min(sizes) < 5:
+                assert len(sizes) >= 5
+                assert max(sizes) - min(sizes) >= 4
+
+
+@pytest.mark.proves(
+    "server",
+    "small groups by the answers of models of its choice in many rounds, by two columns at once, "
+    "and by all other counts",
+    "messages are the same whether a small group has 0, 1, 2, 3 or 4 images",
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_all_messages_of_all_rounds_are_the_same_for_0_to_4_images(seed):
+    rng = np.random.default_rng(seed)
+    # Ids in the order in which images are left out, which no outsider knows.
+    names = sorted((f"{seed}-{number}" for number in range(60)), key=_digest)
+    labels = np.arange(60) % 2
+    rounds = [rng.integers(0, 2, 60)[:, None] == [0, 1] for _ in range(6)]
+    inside = labels[:, None] == [0, 1]
+    kept = rng.choice(GROUPS[:2], 60, p=[0.3, 0.7]).astype(object)
+    ages = rng.choice(["0-39", "40+", "not stated"], 60, p=[0.4, 0.55, 0.05])
+    columns = {"sex": ("F", "M"), "age": ("0-39", "40+")}
+    all_messages = []
+    for small in product(range(LEFT_OUT + 1), repeat=2):
+        sex = kept.copy()
+        for place, number in enumerate(small):
+            left_out = np.flatnonzero(labels == place)[:LEFT_OUT]
+            sex[left_out] = "M"
+            sex[left_out[:number]] = "not stated"
+        rows = list(zip(sex.tolist(), ages.tolist(), strict=True))
+        messages = []
+        for is_right in rounds:
+            by_column = subgroup_counts(columns, rows, names, names, inside, is_right)
+            messages.append([one.to_wire() for one in by_column])
+        all_messages.append(messages)
+    assert np.array(all_messages[0][0][0]["images"]).any(axis=1).all()
+    assert all(messages == all_messages[0] for messages in all_messages)
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+@pytest.mark.proves(
+    "server",
+    "a small cell of two crossed columns and two classes, by linear programming over all that is "
+    "sent: the class's totals, both columns, and which groups are small",
+    "its bounds are 0 and 4 images",
+)
+def test_linear_programming_bounds_a_small_group_by_0_and_4():
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, 120)
+    names = [f"{number}" for number in range(120)]
+    sex = np.array(["F", "M", "not stated"])[rng.choice(3, 120, p=[0.5, 0.47, 0.03])]
+    age = np.array(["0-39", "40+", "not stated"])[rng.choice(3, 120, p=[0.5, 0.47, 0.03])]
+    columns = {"sex": ("F", "M"), "age": ("0-39", "40+")}
+    inside = labels[:, None] == [0, 1]
+    rows = list(zip(sex.tolist(), age.tolist(), strict=True))
+    sent = subgroup_counts(columns, rows, names, names, inside, inside)
+    cells = np.arange(2 * 3 * 3).reshape(2, 3, 3)  # Variables: class, sex, age.
+    equal, upper = [], []
+    for place in range(2):
+        equal.append((cells[place], int((labels == place).sum())))
+        for axis, column in enumerate(sent):
+            assert list(column.images[place] == 0) == [False, False, True]
+            for group, reported in enumerate(column.images[place].tolist()):
+                members = cells[place].take(group, axis)
+                bound = reported + LEFT_OUT if reported else LEFT_OUT
+                upper.append((members, 1, bound))
+                if reported:
+                    upper.append((members, -1, -reported))
+    for place, axis in product(range(2), range(2)):
+        small = cells[place].take(2, axis)
+        assert _bounds(small, equal, upper) == (0, LEFT_OUT)
+
+
+def _bounds(wanted, equal, upper) -> tuple[int, int]:
+    """Return the least and the most that the wanted variables may sum to."""
+
+    def row(variables, sign=1):
+        coefficients = np.zeros(18)
+        coefficients[np.ravel(variables)] = sign
+        return coefficients
+
+    known = {
+        "A_eq": [row(variables) for variables, _ in equal],
+        "b_eq": [total for _, total in equal],
+        "A_ub": [row(variables, sign) for variables, sign, _ in upper],
+        "b_ub": [bound for *_, bound in upper],
+    }
+    ends = [linprog(row(wanted, sign), **known, method="highs").fun * sign for sign in (1, -1)]
+    return round(ends[0]), round(ends[1])
+
+
+def test_a_group_of_few_patients_hides_the_class():
+    groups = ["F"] * 20 + ["M"] * 20 + ["not stated"] * 5
+    many = [f"patient-{number}" for number in range(45)]
+    assert counted(groups, owners=many).images.any()
+    few = [f"patient-{number % 4}" for number in range(20)] + many[20:]
+    assert not counted(groups, owners=few).images.any()
+    # Patients with several images are no reason, if there are five.
+    enough = [f"patient-{number % 5}" for number in range(20)] + many[20:]
+    assert counted(groups, owners=enough).images.any()
+
+
+def test_the_order_of_images_changes_nothing():
+    groups = ["F"] * 20 + ["M"] * 15 + ["not stated"] * 3
+    answers = np.arange(38) % 2
+    names = [f"{number}" for number in range(38)]
+    labels = np.zeros(38, int)
+    results = []
+    for order in (np.arange(38), np.random.default_rng(0).permutation(38)):
+        inside = (labels[:, None] == [0, 1])[order]
+        is_right = (answers[:, None] == [0, 1])[order]
+        rows = [(groups[place],) for place in order]
+        ids = [names[place] for place in order]
+        results.append(subgroup_counts(SEX, rows, ids, ids, inside, is_right)[0].to_wire())
+    assert results[0] == results[1]
+    assert SubgroupCounts.from_wire(results[0]).to_wire() == results[0]
