@@ -11,18 +11,23 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch.nn import Linear
 
+from fedward.config import DataSpec
 from fedward.evaluation import classification_metrics
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.clusters import ClusterCounts
 from fedward.evaluation.small_counts import common_classes, withhold_small_counts
 from fedward.evaluation.subgroups import subgroup_counts
+from fedward.inference.card import ModelCard
+from fedward.inference.model import TrainedModel
 from fedward.label_kinds import ONE_LABEL
 from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict
+from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
 
@@ -146,6 +151,45 @@ def _further_counts(
     return counts
 
 
+def _card(run: Run) -> str:
+    """Return the model card of the round that is judged."""
+    run.folder.joinpath("audit.jsonl").write_text("{}\n")
+    data = DataSpec(name="letters", classes=CLASSES, titles={})
+    model = TrainedModel(Linear(1, 1), tiny("fedavg", data=data), "0" * 64)
+    verdict = Verdict.of(run)
+    return ModelCard(model, run, verdict.round if verdict else 1).text()
+
+
+def _counted(images: int) -> str:
+    """Return a number of images as a model card has it."""
+    return f"{images}" if images >= 5 else "fewer than 5"
+
+
+def _check_card(verdict: Verdict, card: str) -> None:
+    """All shares of the card's tables are the verdict's, in the verdict's order."""
+    assert verdict_words.lead(verdict) in card
+    rows = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| ")]
+    overall = verdict.overall
+    assert overall
+    expected = [("all", overall)]
+    expected += [(f"class {one.name}", one) for one in verdict.parts]
+    expected += [(f"site {one.name}", one) for one in verdict.sites]
+    expected += [(f"group {group.title}", group.measured) for group in verdict.subgroups]
+    start = next(place for place, row in enumerate(rows) if row[0] == "all")
+    for (name, share), row in zip(expected, rows[start:], strict=False):
+        assert share.low is not None
+        assert share.high is not None
+        ends = f"{100 * share.low:.1f} to {100 * share.high:.1f} %"
+        assert row[:4] == [name, _counted(share.n), f"{100 * share.value:.1f} %", ends]
+    assert ("not tested | not tested" in card) == (not verdict.subgroups)
+    # The other tables have the same images and the same values by site.
+    sites = {site.name: site for site in verdict.sites}
+    images = {row[0]: row[4] for row in rows[:start] if row[0] in sites and len(row) == 5}
+    values = {row[0]: row[1] for row in rows[start:] if row[0] in sites}
+    assert images == {name: _counted(site.n) for name, site in sites.items()}
+    assert values == {name: f"{site.value:.3f}" for name, site in sites.items()}
+
+
 @given(FEDERATIONS)
 @example(Federation([[40, 40, 40, 40]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[40, 40, 40, 0]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
@@ -159,8 +203,10 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
         verdict = Verdict.of(run)
         page = re.sub("<style>.*?</style>|<.*?>", " ", render_sheet(run), flags=re.DOTALL)
         sheet = html.unescape(" ".join(page.split()))
+        card = _card(run)
     if verdict is None:
         assert "It was not measured on test images" in sheet
+        assert "Not measured on test images." in card
         return
     overall = verdict.overall
     assert overall is not None
@@ -179,6 +225,7 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
     _check_levels(verdict)
     _check_subgroups(federation, verdict, sheet)
     _check_sheet(verdict, sheet)
+    _check_card(verdict, card)
 
 
 def _check_levels(verdict: Verdict) -> None:

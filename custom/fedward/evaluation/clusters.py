@@ -38,7 +38,8 @@ class ClusterCounts:
     patients: Counts
     """(K,) patients of each class, rounded down to a multiple of five."""
     effective: Counts
-    """(K,) independent images that those of each class are worth, rounded down."""
+    """(K,) independent images that those of each class are worth, rounded down to 1 or
+    more."""
     all_patients: int
     """Patients of all classes, likewise."""
     all_effective: int
@@ -124,7 +125,7 @@ def _worth(owner_of: NDArray[np.int64], is_right: NDArray[np.bool_]) -> tuple[in
         return 0, 0
     right = np.bincount(patient[is_right], minlength=len(images))
     effective = effective_images(images, right)
-    return in_fives(len(images)), int(effective + 1e-9)
+    return in_fives(len(images)), max(int(effective + 1e-9), 1)
 
 
 def effective_images(images: NDArray[np.integer], right: NDArray[np.integer]) -> float:

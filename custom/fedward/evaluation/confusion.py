@@ -209,7 +209,7 @@ class ConfusionCounts:
         for place, sensitivity in zip(
             np.flatnonzero(self.present).tolist(), sensitivities.tolist(), strict=True
         ):
-            worth = int(self.images[place]) / self.design_effect(place)
+            worth = max(int(self.images[place]) / self.design_effect(place), 1.0)
             intervals.append(proportion_interval(sensitivity, worth))
         squared_distances = (np.array(intervals) - sensitivities[:, None]) ** 2
         below, above = np.sqrt(squared_distances.sum(axis=0)) / len(images)

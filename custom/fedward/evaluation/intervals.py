@@ -62,7 +62,7 @@ class Share:
         """
         if whole < SMALLEST_COUNT:
             return None
-        low, high = proportion_interval(part / whole, whole / design_effect)
+        low, high = proportion_interval(part / whole, max(whole / design_effect, 1.0))
         return cls(part / whole, low, high, whole)
 
 

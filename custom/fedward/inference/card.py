@@ -14,6 +14,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
 from fedward.runs import verdict_words
 from fedward.runs.about import NOT_STATED, About, with_titles
+from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.sentences import named
 from fedward.runs.site_lines import SiteLine, site_lines
@@ -85,11 +86,14 @@ What the sites state about their images:
 
 {verdict}
 
+Shares of right answers, with the lowest first; of a class that is its sensitivity. What is expected
+of a group is the share of all images of the same classes and sites.
+
+{shares}
+
 Of this model, on each site's test images.
 
 {performance}
-
-{subgroups}
 
 ## Provenance
 
@@ -174,7 +178,7 @@ class ModelCard:
             tested=verdict_words.where_tested(self._verdict) if self._verdict else "Not tested.",
             verdict=_cell(self._judgement()),
             performance=self._performance(),
-            subgroups=self._subgroups(),
+            shares=self._shares(),
             run=_cell(info.id),
             ended=_cell(f"{info.ended}"),
             method=_cell(info.method),
@@ -239,23 +243,25 @@ class ModelCard:
         rows.append(("mean over sites", *(_value(self.means, name) for name in metrics)))
         return _table(("site", *(METRIC_TITLES[name] for name in metrics)), rows)
 
-    def _subgroups(self) -> str:
-        """Return right answers by group, as the verdict has them."""
-        groups = self._verdict.subgroups if self._verdict else ()
-        if not groups:
-            return "No site counts right answers by groups of patients, such as sex or age."
-        rows = [
-            (
-                group.title,
-                f"{group.measured.n}",
-                f"{verdict_words.percent(group.measured.value)} %",
-                verdict_words.interval(group.measured),
-                f"{verdict_words.percent(group.expected)} %",
-            )
-            for group in groups
-        ]
-        header = ("group", "test " + self.run.unit + "s", "right", "interval", "expected")
-        return _table(header, rows)
+    def _shares(self) -> str:
+        """Return the shares of the verdict: of all images, and by class, site and group."""
+        verdict = self._verdict
+        if verdict is None:
+            return ""
+        rows = []
+        if verdict.overall:
+            rows.append(_share("all", verdict.overall))
+        rows += [_share(f"class {one.name}", one) for one in verdict.parts]
+        if verdict.exclusive:
+            rows += [_share(f"site {one.name}", one) for one in verdict.sites]
+        for group in verdict.subgroups:
+            expected = f"{verdict_words.percent(group.expected)} %"
+            rows.append(_share(f"group {group.title}", group.measured, expected))
+        if not verdict.subgroups:
+            untested = "not tested"
+            rows.append(("groups, such as sex", untested, untested, untested, untested))
+        unit = f"test {verdict.unit}s"
+        return _table(("of", unit, "right", "95 % interval", "expected of a group"), rows)
 
     @property
     def _shown(self) -> tuple[str, ...]:
@@ -275,6 +281,15 @@ def _count(count: int | None) -> str:
     if 0 < count < SMALLEST_COUNT:
         return f"fewer than {SMALLEST_COUNT}"
     return f"{count}"
+
+
+def _share(name: str, share: Measured, expected: str = "-") -> tuple[str, str, str, str, str]:
+    """Return a row of a share of right answers."""
+    interval = "-"
+    if share.low is not None and share.high is not None:
+        ends = verdict_words.percent(share.low), verdict_words.percent(share.high)
+        interval = f"{ends[0]} to {ends[1]} %"
+    return name, _count(share.n), f"{verdict_words.percent(share.value)} %", interval, expected
 
 
 def _value(values: Mapping[str, float | None], name: str) -> str:

@@ -27,7 +27,7 @@ class Measured:
 
         ``design_effect``: images for each independent one (:mod:`fedward.evaluation.clusters`).
         """
-        low, high = proportion_interval(right / n, n / design_effect)
+        low, high = proportion_interval(right / n, max(n / design_effect, 1.0))
         return cls(name, right / n, low, high, n)
 
     @property

@@ -118,10 +118,10 @@ class Subgroups:
         effect = inflated / total
         return Subgroup(
             column,
-            Measured.of_counts(group, int(right.sum()), total, min(effect, total)),
+            Measured.of_counts(group, int(right.sum()), total, effect),
             expected / total,
             lowest_first(
-                Measured.of_counts(name, int(found), int(number), min(effect, int(number)))
+                Measured.of_counts(name, int(found), int(number), effect)
                 for name, found, number in zip(self.classes, right, images, strict=True)
                 if number
             ),
