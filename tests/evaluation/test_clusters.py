@@ -118,8 +118,8 @@ def test_sites_are_strata_and_class_and_balanced_intervals_widen():
     assert counts
     sent = counts.to_wire()
     clusters = ClusterCounts.of_answers(owners, inside, right, exclusive=True)
-    clustered = AnswerCounts.from_wire({**sent, "clusters": clusters.to_wire()}).confusion
     plain = AnswerCounts.from_wire(sent).confusion
+    clustered = AnswerCounts.from_wire(sent).of_patients(clusters).confusion
     _is_wider(clustered, plain)
     # A second site of single images halves the excess of the design effect.
     both = clustered.merge(plain)

@@ -69,7 +69,7 @@ def test_right_answers_are_of_the_kept_images():
 
 
 @pytest.mark.proves(
-    "server",
+    "lead",
     "the number of a small group: the total minus the other groups, by the rule itself, for all "
     "sizes of groups that give the same message",
     "any of 0 to 4 images is possible, or a range of five where a class has no numbers",
@@ -92,7 +92,7 @@ def test_no_size_of_a_small_group_follows_from_the_message():
 
 
 @pytest.mark.proves(
-    "server",
+    "lead",
     "small groups by the answers of models of its choice in many rounds, by two columns at once, "
     "and by all other counts",
     "messages are the same whether a small group has 0, 1, 2, 3 or 4 images",
@@ -130,7 +130,7 @@ def _digest(name: str) -> bytes:
 
 
 @pytest.mark.proves(
-    "server",
+    "lead",
     "a small cell of two crossed columns and two classes, by linear programming over all that is "
     "sent: the class's totals, both columns, and which groups are small",
     "its bounds are 0 and 4 images",

@@ -97,8 +97,8 @@ def test_without_columns_images_carry_neither_groups_nor_patients(tmp_path: Path
         ({"camera": ["x" * 41]}, "1 to 40 printable characters"),
         ({"camera": {"A\u202e": ["X"]}}, "1 to 40 printable characters"),
         ({f"c{number}": ["X"] for number in range(6)}, "at most 5 columns"),
-        ("camera", "subgroups"),
-        (["camera"], "subgroups"),
+        ("camera", "columns, each with its groups"),
+        (["camera"], "columns, each with its groups"),
         ({"camera": "X"}, "subgroups"),
     ],
 )

@@ -106,10 +106,7 @@ class AnswerCounts:
 
     @classmethod
     def from_wire(cls, sent: Mapping[str, Any]) -> "AnswerCounts":
-        """Return the counts that :meth:`to_wire` wrote at one site.
-
-        ``clusters`` among them says what images of patients are worth in intervals.
-        """
+        """Return the counts that :meth:`to_wire` wrote at one site."""
 
         def counts(name: str) -> Counts:
             return np.asarray(sent[name], np.int64)
@@ -125,10 +122,6 @@ class AnswerCounts:
             true_positives=counts("found"),
             false_positives=counts("mistaken"),
         )
-        if sent.get("clusters"):
-            clusters = ClusterCounts.from_wire(sent["clusters"])
-            by_class, of_all = clusters.inflated(images, int(confusion.total.max()))
-            confusion = replace(confusion, inflated=by_class, all_inflated=of_all)
         interval_images = counts("sure")
         # Means are sent, and sums of probabilities are kept, because these can be added.
         means: Values = np.asarray(sent["confidence"], float)
@@ -158,6 +151,12 @@ class AnswerCounts:
             "right": self.confidence.right.tolist(),
             "confidence": self.confidence.means.tolist(),
         }
+
+    def of_patients(self, clusters: ClusterCounts) -> "AnswerCounts":
+        """Return a site's counts with what the images of its patients are worth in intervals."""
+        confusion = self.confusion
+        by_class, of_all = clusters.inflated(confusion.images, int(confusion.total.max()))
+        return replace(self, confusion=replace(confusion, inflated=by_class, all_inflated=of_all))
 
     def merge(self, other: "AnswerCounts") -> "AnswerCounts":
         """Return the counts of the images of both."""

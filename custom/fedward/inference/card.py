@@ -86,8 +86,8 @@ What the sites state about their images:
 
 {verdict}
 
-Shares of right answers, with the lowest first; of a class that is its sensitivity. What is expected
-of a group is the share of all images of the same classes and sites.
+Shares of right answers; of a class that is its sensitivity. What is expected of a group is the
+share of all images of the same classes and sites, and the group furthest below it comes first.
 
 {shares}
 

@@ -37,7 +37,7 @@ def check_binned(
             where no class is named; a hospital's are in no count.
     """
     _check_form(where, sent, len(rules.classes))
-    counts = AnswerCounts.from_wire(sent.model_dump(exclude={"clusters"}))
+    counts = AnswerCounts.from_wire(sent.model_dump())
     test_images = max((row.n for row in metrics if row.split == "test"), default=0)
     if rules.exclusive:
         _check_one_answer_an_image(where, sent, counts, test_images, synthetic)

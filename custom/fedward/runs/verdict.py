@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Literal, TypeAlias
 
 from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.clusters import ClusterCounts
 from fedward.evaluation.histograms import ConfidenceHistogram
 from fedward.evaluation.intervals import Interval, mean_and_interval
 from fedward.evaluation.subgroups import SubgroupCounts
@@ -355,12 +356,12 @@ class _Judge:
     @cached_property
     def counts_by_site(self) -> Mapping[str, AnswerCounts]:
         """Site -> counts of its answers."""
-        return {row.site: AnswerCounts.from_wire(vars(row)) for row in self.rows}
+        return {row.site: _counts(row) for row in self.rows}
 
     @cached_property
     def _subgroups(self) -> "Subgroups":
         columns = {
-            row.site: [SubgroupCounts.from_wire(column) for column in row.subgroups or ()]
+            row.site: [SubgroupCounts.from_wire(vars(column)) for column in row.subgroups or ()]
             for row in self.rows
         }
         return Subgroups(self.run.classes, self.counts_by_site, columns)
@@ -583,7 +584,14 @@ def counts_by_site(run: Run, round_: int | None) -> dict[str, AnswerCounts]:
 
     Empty for a run without counts, or with counts of other classes.
     """
-    return {row.site: AnswerCounts.from_wire(vars(row)) for row in rows_of_counts(run, round_)}
+    return {row.site: _counts(row) for row in rows_of_counts(run, round_)}
+
+
+def _counts(row: BinnedRow) -> AnswerCounts:
+    counts = AnswerCounts.from_wire(vars(row))
+    if row.clusters is None:
+        return counts
+    return counts.of_patients(ClusterCounts.from_wire(vars(row.clusters)))
 
 
 def rows_of_counts(run: Run, round_: int | None) -> list[BinnedRow]:

@@ -9,7 +9,14 @@ from fedward.protocol import wire
 from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
 from fedward.storage.info import CardOfSite
-from fedward.storage.rows import BinnedRow, ByteRow, QueryRow, RoundRow
+from fedward.storage.rows import (
+    BinnedRow,
+    ByteRow,
+    ClusterPart,
+    QueryRow,
+    RoundRow,
+    SubgroupColumn,
+)
 from fedward.storage.run_folder import RunFolder
 
 
@@ -51,7 +58,17 @@ def _record_evaluation(run: RunFolder, exchange: Exchange, site: str, answer: An
         splits_with_classes.add(metric.split)
         run.append("metrics", MetricRow(exchange.model_round, site, **fields))
     if answer.binned:
-        run.append("binned", BinnedRow(exchange.model_round, site, **answer.binned.model_dump()))
+        fields = answer.binned.model_dump(exclude={"subgroups", "clusters"})
+        columns = answer.binned.subgroups
+        clusters = answer.binned.clusters
+        row = BinnedRow(
+            exchange.model_round,
+            site,
+            **fields,
+            subgroups=tuple(SubgroupColumn(**vars(one)) for one in columns) if columns else None,
+            clusters=ClusterPart(**vars(clusters)) if clusters else None,
+        )
+        run.append("binned", row)
 
 
 def _record_training(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:

@@ -33,9 +33,13 @@ def is_group_name(text: str) -> bool:
 
 
 def columns_of_groups(columns: object) -> object:
-    """Return columns of groups as mappings; a list of groups is one in which each is its cell."""
+    """Return columns of groups as mappings; a list of groups is one in which each is its cell.
+
+    Raises:
+        ValueError: these are no columns with their groups.
+    """
     if not isinstance(columns, Mapping):
-        return columns
+        raise ValueError("columns, each with its groups, as in {sex: [F, M], age: [0-64, 65+]}")
     return {name: _groups(groups) for name, groups in columns.items()}
 
 

@@ -20,6 +20,28 @@ _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
 
 @with_config(CLOSED)
 @dataclass(frozen=True)
+class SubgroupColumn:
+    """Right answers by the groups of one column (:mod:`fedward.evaluation.subgroups`)."""
+
+    column: str
+    groups: Names
+    images: _CountsByClass
+    right: _CountsByClass
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class ClusterPart:
+    """What images of patients are worth in intervals (:mod:`fedward.evaluation.clusters`)."""
+
+    patients: _Counts
+    effective: _Counts
+    all_patients: int
+    all_effective: int
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
 class BinnedRow:
     """One row of binned.jsonl: a site's counts of a model's answers.
 
@@ -38,9 +60,9 @@ class BinnedRow:
     sure: _Counts
     right: _Counts
     confidence: _Numbers
-    subgroups: Annotated[tuple[Mapping[str, Any], ...], Field(strict=False)] | None = None
+    subgroups: Annotated[tuple[SubgroupColumn, ...], Field(strict=False)] | None = None
     """Right answers by subgroup; None where the site sends none."""
-    clusters: Mapping[str, Any] | None = None
+    clusters: ClusterPart | None = None
     """What the images are worth in intervals; None where the site names no patients."""
 
 
@@ -271,7 +293,7 @@ _ADAPTERS: dict[Any, TypeAdapter[Any]] = {
 def written(row: Row) -> str:
     """Return a row as a line of its log; classes, subgroups and clusters are omitted if empty."""
     content = {name: value for name, value in vars(row).items() if name not in _OPTIONAL or value}
-    return json.dumps(content) + "\n"
+    return json.dumps(content, default=vars) + "\n"
 
 
 def row_of(kind: type[RowT], line: str) -> RowT:
