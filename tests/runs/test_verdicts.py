@@ -259,6 +259,7 @@ def _check_advice(verdict: Verdict, sheet: str) -> None:
     assert advice in sheet
     always = advice.startswith("Ask a human about every image: ")
     fails = verdict.never or verdict.missed or verdict.weak or verdict.level == "poor"
+    fails = fails or verdict.low_subgroups
     if fails or verdict.leaks or not verdict.tested.all_classes or "must still read" in sheet:
         assert always
     assert advice.startswith("Images like the tested ones need no human") == verdict.needs_no_human
