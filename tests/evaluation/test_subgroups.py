@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from fedward.evaluation.answer_counts import AnswerCounts
+from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.subgroups import LEFT_OUT, SubgroupCounts, subgroup_counts
+from fedward.runs.subgroups import Subgroups
 
 SEX = {"sex": ("F", "M")}
 GROUPS = ("F", "M", "not stated")
@@ -205,3 +208,32 @@ def test_the_order_of_images_changes_nothing():
         results.append(subgroup_counts(SEX, rows, ids, ids, inside, is_right)[0].to_wire())
     assert results[0] == results[1]
     assert SubgroupCounts.from_wire(results[0]).to_wire() == results[0]
+
+
+def test_groups_of_sites_are_added_and_set_beside_their_classes():
+    groups = ("women", "men", "diverse", "not stated")
+    labels = np.repeat([0, 1], 20)
+    half = np.where(np.arange(40) < 10, 1, labels)
+    counts = {
+        # At site a half of class A is right, and all of class B.
+        "a": AnswerCounts.of_one_answer(np.eye(2)[half], labels),
+        "b": AnswerCounts.of_one_answer(np.eye(2)[labels], labels),
+    }
+    of_a = np.array([[8, 8, 0, 0], [0, 8, 0, 0]]), np.array([[2, 6, 0, 0], [0, 8, 0, 0]])
+    of_b = np.array([[6, 6, 0, 0], [0, 0, 0, 0]]), np.array([[6, 6, 0, 0], [0, 0, 0, 0]])
+    columns = {
+        "a": [SubgroupCounts("sex", groups, *of_a)],
+        "b": [SubgroupCounts("sex", groups, *of_b)],
+    }
+    found = Subgroups(("A", "B"), counts, columns)
+    women, men = found.measured()
+    assert (women.title, women.measured.right, women.measured.n) == ("women (sex)", 8, 14)
+    assert women.expected == pytest.approx((8 * 0.5 + 6) / 14)
+    assert (men.title, men.measured.right, men.measured.n) == ("men (sex)", 20, 22)
+    assert men.expected == pytest.approx((8 * 0.5 + 8 + 6) / 22)
+    assert [(one.name, one.right, one.n) for one in men.classes] == [("A", 12, 14), ("B", 8, 8)]
+    assert women.sites == men.sites == ("a", "b")
+    low, high = proportion_interval(8 / 14, 14)
+    assert (women.measured.low, women.measured.high) == (low, high)
+    assert women.is_below == (high < women.expected)
+    assert found.untested == ("diverse (sex)",)

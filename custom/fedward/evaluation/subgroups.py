@@ -37,6 +37,7 @@ from fedward.sites.subgroups import (
     is_group_name,
 )
 
+# Protocol imports the names of groups from here, as it does not know sites.
 __all__ = [
     "EXPECTED_NAME",
     "MOST_COLUMNS",
