@@ -649,11 +649,11 @@ def text(verdict: Verdict) -> str:
         lead(verdict),
         numbers(verdict),
         weakest(verdict),
-        f"Intervals: {images[0].lower()}{images[1:]}" if images else "",
         not_tested(verdict),
         took_no_part(verdict),
         *leaked(verdict.leaks),
         *comparisons(verdict),
+        f"Intervals: {images[0].lower()}{images[1:]}" if images else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
