@@ -16,12 +16,29 @@ from sklearn.svm import SVC
 
 from fedward.cli import main
 from fedward.config import DataSpec, Experiment
+from fedward.lab.bench.bench import cut
+from fedward.lab.bench.records import read_records
 from fedward.lab.bench.reference_images import ReferenceImages
+from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.references import Fits, Outcome, Reference, SiteImages
+from fedward.lab.bench.runs import Bench
+from fedward.lab.bench.study import Cell, Study
 from fedward.sites import load_site
 from fedward.sites.data import Images
+from public_images import write_public_npz
 
 SITES = ("site-1", "site-2")
+SHARES = {
+    "title": "Two shares of the labels",
+    "settings": {"net": "small_cnn", "rounds": 1, "participants": None},
+    "partition": "pool.npz --sites 2 --labelled 0.3",
+    "rows": {"lower": {"title": "FedAvg", "job": "fedavg", "sites": "few"}},
+    "variants": {
+        "30 %": {"title": "30 %", "labelled": 0.3},
+        "60 %": {"title": "60 %", "labelled": 0.6},
+    },
+    "seeds": [3, 4],
+}
 
 
 @pytest.fixture(scope="module")
@@ -147,3 +164,24 @@ def test_a_site_without_labels_has_no_model_of_its_own_and_one_class_is_enough(
     assert list(outcome.chosen) == list(outcome.sites) == ["site-1"]
     share = float(np.mean(site.test.labels == 1))
     assert outcome.sites["site-1"]["accuracy"] == pytest.approx(share)
+
+
+def test_all_labels_are_fitted_once_for_all_shares_of_labels(tmp_path: Path) -> None:
+    """A variant with another share takes them over, and gets what fitting them again gives."""
+    write_public_npz(tmp_path / "pool.npz", train=80, val=40, test=40)
+    study = Study.model_validate(SHARES)
+    cells = [Cell(variant, "lower", 3) for variant in study.variants]
+    files = {}
+    for name, order in (("reused", cells), ("fresh", cells[1:])):
+        cut(study, cells, tmp_path / name / "sites", tmp_path)
+        work = Bench(study, tmp_path, tmp_path / name / "sites", tmp_path / f"{name}.jsonl", {})
+        for cell in order:
+            run_references(work, cell)
+        files[name] = read_records(work.file)
+    assert not missing_references(work, cells[1:])
+    seconds = {cell: line.seconds for cell, line in files["reused"].items()}
+    for cell, line in files["fresh"].items():
+        reused = files["reused"][cell]
+        assert replace(reused, seconds=0.0) == replace(line, seconds=0.0)
+        if line.reference["labels"] == "all":
+            assert seconds[cell] == seconds[cell._replace(variant=cells[0].variant)]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -64,14 +65,18 @@ def reference_cells(study: Study, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def missing_references(work: Repetitions, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of :func:`reference_cells` without kept references of the same settings."""
+    """Return the cells of :func:`reference_cells` without kept references of the same settings.
+
+    They come variant by variant: a later one need not fit the references with all labels again.
+    """
     kept = [result for result in read_records(work.file).values() if result.reference]
     missing = []
     for cell in reference_cells(work.study, cells):
         wanted = (cell.variant, cell.seed, reference_settings(work, cell))
         if not any((line.variant, line.seed, line.settings) == wanted for line in kept):
             missing.append(cell)
-    return missing
+    variants = list(work.study.variants)
+    return sorted(missing, key=lambda cell: variants.index(cell.variant))
 
 
 def reference_settings(work: Repetitions, cell: Cell) -> Settings:
@@ -91,10 +96,11 @@ def run_references(work: Repetitions, cell: Cell) -> str:
     files = work.files_of(cell)
     images = ReferenceImages(experiment, work.sites_of(cell), files, work.out / "cache")
     fits = Fits(images.by_site(), experiment, images.inputs())
-    results = []
+    results = _with_all_labels(work, cell)
+    known = [Reference(**result.reference) for result in results]
     texts = []
     started = time.perf_counter()
-    for reference, outcome in fits.all():
+    for reference, outcome in fits.all(known):
         seconds = time.perf_counter() - started
         result = _record(work, cell, reference, outcome, seconds)
         results.append(result)
@@ -104,6 +110,29 @@ def run_references(work: Repetitions, cell: Cell) -> str:
         started = time.perf_counter()
     add_records(work.file, results)
     return f"{experiment.key_metric}: {', '.join(texts)}"
+
+
+def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
+    """Return the lines of a repetition's references that another variant has fitted already.
+
+    Variants that differ in their share of labels alone have the same images at the same sites, so
+    that references with all labels are the same.
+    """
+    settings = reference_settings(work, cell)
+    cut, repetition = work.drawn(cell)
+    lines: dict[str, Record] = {}
+    for line in read_records(work.file).values():
+        same_images = (
+            line.seed == cell.seed
+            and line.cut is not None
+            and line.cut.test == cut.test
+            and {**line.settings, "sites": settings["sites"]} == settings
+        )
+        if same_images and line.reference.get("labels") == "all":
+            lines[line.row] = replace(
+                line, variant=cell.variant, settings=settings, cut=cut, repetition=repetition
+            )
+    return list(lines.values())
 
 
 def _record(

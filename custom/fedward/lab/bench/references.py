@@ -7,7 +7,7 @@ of each site alone. Validation images choose C or the shrinkage, by the study's 
 image chooses anything.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -130,15 +130,15 @@ class Fits:
     experiment: Experiment
     inputs: Mapping[str, Inputs]
 
-    def all(self) -> Iterator[tuple[Reference, Outcome]]:
-        """Yield all references; those with few labels only if some labels are hidden."""
+    def all(self, known: Collection[Reference] = ()) -> Iterator[tuple[Reference, Outcome]]:
+        """Yield all references but the known ones; few labels only if some labels are hidden."""
         # As a site's training has one thread: several processes would wait for each other.
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1):
-            yield from self._all()
+            yield from self._all(known)
 
-    def _all(self) -> Iterator[tuple[Reference, Outcome]]:
+    def _all(self, known: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
         hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
         training = [name for name, site in self.sites.items() if len(site.train)]
         for name in self.inputs:
@@ -150,7 +150,8 @@ class Fits:
                 for model in MODELS[name]:
                     for labels in ("few", "all") if hidden else ("all",):
                         reference = Reference(name, model, place, labels)
-                        yield reference, self._outcome(reference, members_by_name)
+                        if reference not in known:
+                            yield reference, self._outcome(reference, members_by_name)
 
     def _members(self, name: str, sites: Sequence[str]) -> _Members:
         to_inputs = self.inputs[name]
