@@ -7,6 +7,7 @@ of each site alone. Validation images choose C or the shrinkage, by the study's 
 image chooses anything.
 """
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -135,7 +136,9 @@ class Fits:
         # As a site's training has one thread: several processes would wait for each other.
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(1):
+        with threadpool_limits(1), warnings.catch_warnings():
+            # A class with a single image at a site has no spread of its own, which shrinkage mends.
+            warnings.filterwarnings("ignore", "Only one sample available")
             yield from self._all(known)
 
     def _all(self, known: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
