@@ -40,17 +40,30 @@ def of_sizes(*sizes: int) -> tuple[int, ...]:
 
 
 def test_numbers_by_hand():
-    # One group is small: 4 images are missing in all, here 3 of men and the one that is not stated.
-    assert of_sizes(10, 20, 1) == (10, 17, 0)
+    # One group is small: 4 images are missing in all, whatever groups the first ones are of.
+    assert sum(of_sizes(10, 20, 1)) == 27
+    assert of_sizes(10, 20, 1)[2] == 0
     # No group is small: nothing is left out.
     assert of_sizes(10, 20, 5) == (10, 20, 5)
-    # The largest group gives them, until another one is as large.
-    assert of_sizes(10, 11, 0) == (8, 9, 0)
+    # A group of five keeps its images.
+    assert of_sizes(5, 20, 1) == (5, 17, 0)
     # Two are small: 8 images are missing.
     assert of_sizes(4, 20, 3) == (0, 19, 0)
     # Too few are left: the class has no numbers.
     assert of_sizes(6, 7, 0) == (0, 0, 0)
     assert of_sizes(4, 4, 4) == (0, 0, 0)
+
+
+def test_the_first_images_are_left_out_of_all_columns():
+    names = sorted((f"{number}" for number in range(40)), key=_digest)
+    rows = [(("F", "M")[number % 2], "0-39") for number in range(40)]
+    everything = np.ones((40, 1), bool)
+    is_last = np.arange(40)[:, None] >= 12
+    columns = {"sex": ("F", "M"), "age": ("0-39", "40+")}
+    # Small are both groups of those not stated, and one of age: 12 images are missing.
+    sex, age = subgroup_counts(columns, rows, names, names, everything, is_last)
+    assert sex.images.tolist() == sex.right.tolist() == [[14, 14, 0]]
+    assert age.images.tolist() == age.right.tolist() == [[28, 0, 0]]
 
 
 def test_right_answers_are_of_the_kept_images():
@@ -92,6 +105,26 @@ def test_no_size_of_a_small_group_follows_from_the_message():
             elif min(sizes) < 5:
                 assert len(sizes) >= 5
                 assert max(sizes) - min(sizes) >= 4
+
+
+@pytest.mark.proves(
+    "lead",
+    "a small group as the difference of two columns, one of which refines the other",
+    "columns are counted on the same images, and fit 0 to 4 images of the group",
+)
+def test_a_column_that_refines_another_does_not_reveal_a_small_group():
+    columns = {"model": ("A", "B", "Z"), "maker": ("Canon", "Zeiss")}
+    names = sorted((f"{number}" for number in range(40)), key=_digest)
+    everything = np.ones((40, 1), bool)
+    rows = [("Z", "Zeiss"), ("A", "Canon")] * 20
+    messages = []
+    for small in range(LEFT_OUT + 1):
+        rows[:small] = [("B", "Canon")] * small
+        sent = subgroup_counts(columns, rows, names, names, everything, everything)
+        messages.append([column.to_wire() for column in sent])
+    by_model, by_maker = (column["images"] for column in messages[0])
+    assert (by_model, by_maker) == ([[14, 0, 14, 0]], [[14, 14, 0]])
+    assert all(message == messages[0] for message in messages)
 
 
 @pytest.mark.proves(
@@ -156,7 +189,7 @@ def test_linear_programming_bounds_a_small_group_by_0_and_4():
             assert list(column.images[place] == 0) == [False, False, True]
             for group, reported in enumerate(column.images[place].tolist()):
                 members = cells[place].take(group, axis)
-                bound = reported + LEFT_OUT if reported else LEFT_OUT
+                bound = reported + 2 * LEFT_OUT if reported else LEFT_OUT
                 upper.append((members, 1, bound))
                 if reported:
                     upper.append((members, -1, -reported))

@@ -689,6 +689,31 @@ def test_further_counts_that_are_not_possible_are_refused(change, message):
         check(answer(metrics=[row(split="test", n=50)], binned=binned), "s", request())
 
 
+@pytest.mark.parametrize(
+    ("images", "right", "message"),
+    [
+        # One image of Canons more than of their models: who is missing there is in a small group.
+        ([13, 10, 0], [13, 9, 0], "the same images of a class in all columns"),
+        ([12, 10, 0], [12, 9, 0], "the same images of a class in all columns"),
+        ([12, 10, 0], [12, 10, 0], ""),
+        # Each column leaves out as many images as its own small group asks for, but not both.
+        ([16, 10, 0], [16, 10, 0], "4 images left out for each group"),
+    ],
+)
+def test_columns_of_subgroups_are_counted_on_the_same_images(images, right, message):
+    sent = _further_counts()
+    (column,) = sent["subgroups"]
+    other = {**column, "column": "camera", "groups": ["Canon", "Zeiss", "not stated"]}
+    sent["subgroups"] = [
+        {**column, "images": [[9, 13, 0], [0] * 3], "right": [[9, 13, 0], [0] * 3]},
+        {**other, "images": [images, [0] * 3], "right": [right, [0] * 3]},
+    ]
+    if sum(images) == 26:
+        sent["subgroups"][0] = column
+    with pytest.raises(WireError, match=message) if message else nullcontext():
+        check(answer(metrics=[row(split="test", n=50)], binned=sent), "s", request())
+
+
 @pytest.mark.parametrize("name", ["subgroups", "clusters"])
 def test_further_counts_are_refused_where_the_method_does_not_declare_them(name):
     undeclared = replace(NEEDS, sends=replace(NEEDS.sends, **{name: False}))

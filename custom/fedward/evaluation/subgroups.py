@@ -1,22 +1,27 @@
 """Right answers by subgroup, such as sex or age band, under the small-count rule.
 
-The rule, for each column of subgroups and each class by itself: V groups divide the class's test
-images, of which the server knows the number N from other counts.
+The rule, for each class by itself: each of the columns divides the class's N test images, and the
+server knows N from other counts.
 
 - A group with fewer than five of these images has no numbers. It is called small here.
-- As many images of the larger groups are left out of the column as are needed for 4 images of each
-  small group to be missing: ``N - Σ n_v = 4 · small groups``, whatever the small groups hold. They
-  are taken from the largest group at the time, in an order that is the same for all models.
-- Where this would leave a larger group with fewer than five images, or with images of fewer than
-  five patients, the class has no numbers in this column.
+- Images are left out until 4 are missing for each small group of any column, whatever the small
+  groups hold: ``N - kept = 4 · small groups``. Their order is the same for all models and says
+  nothing of groups. An image whose larger groups would fall below five stays.
+- All columns are counted on the images that are kept. Otherwise a column that refines another one,
+  such as models of cameras and their makers, would give a small group as a difference.
+- Where not enough can be left out, a larger group has five images only with those of small groups,
+  or a group's images are of fewer than five patients, the class has no numbers in any column.
 
-Why this protects: numbers are computed from the images that are kept, and from how many groups are
-small. Every number of 0 to 4 images in each small group is compatible with all of them, whatever
-models a server sends and in how many rounds. No sums over classes or over two columns are sent, so
-the counts of one column and class say nothing about those of another.
+Why this protects: all numbers are computed from the images that are kept, and from which groups are
+small. An image that is left out first is missing whether it is in a small group or not, so that the
+numbers fit 0 to 4 images in each small group, whatever models a server sends and in how many
+rounds.
 
 Not protected: that a group has fewer than five images. Whoever holds a patient's image, and chooses
-the models, may learn in which group it is counted, or that it is in none.
+the models, may learn in which group it is counted, or that it is in none. What several runs say
+together if they test other images, group them by other names or bands, or count patients in place
+of images: an image that is counted in one of them is in no small group there. Where an image may
+show several classes, what the counts of two classes say together.
 """
 
 import hashlib
@@ -104,47 +109,64 @@ def subgroup_counts(
     """
     order = np.argsort(np.argsort([hashlib.sha256(unit.encode()).digest() for unit in units]))
     owner_of = np.unique(list(owners), return_inverse=True)[1]
+    names = [(*named, NOT_STATED) for named in columns.values()]
+    group_of = np.zeros((len(subgroups), len(names)), np.int64)
+    for place, groups in enumerate(names):
+        group_of[:, place] = [groups.index(row[place]) for row in subgroups]
     counted = []
-    for place, (column, named) in enumerate(columns.items()):
-        groups = (*named, NOT_STATED)
-        group_of = np.array([groups.index(row[place]) for row in subgroups], np.int64)
-        images = np.zeros((inside.shape[1], len(groups)), np.int64)
-        right = np.zeros_like(images)
-        for number in range(inside.shape[1]):
-            members = np.flatnonzero(inside[:, number])
-            kept = members[_kept(group_of[members], len(groups), order[members])]
-            if _fewest_owners(group_of[kept], owner_of[kept]) < SMALLEST_COUNT:
-                continue
-            images[number] = np.bincount(group_of[kept], minlength=len(groups))
-            right_groups = group_of[kept[is_right[kept, number]]]
-            right[number] = np.bincount(right_groups, minlength=len(groups))
-        counted.append(SubgroupCounts(column, groups, images, right))
+    for column, groups in zip(columns, names, strict=True):
+        nothing = np.zeros((inside.shape[1], len(groups)), np.int64)
+        counted.append(SubgroupCounts(column, groups, nothing, nothing.copy()))
+    for number in range(inside.shape[1]):
+        members = np.flatnonzero(inside[:, number])
+        kept = members[_kept(group_of[members], list(map(len, names)), order[members])]
+        owners_of_groups = [_fewest_owners(groups, owner_of[kept]) for groups in group_of[kept].T]
+        if min(owners_of_groups, default=0) < SMALLEST_COUNT:
+            continue
+        is_right_of_kept = is_right[kept, number]
+        for place, counts in enumerate(counted):
+            groups_of_kept = group_of[kept, place]
+            size = len(counts.groups)
+            counts.images[number] = np.bincount(groups_of_kept, minlength=size)
+            counts.right[number] = np.bincount(groups_of_kept[is_right_of_kept], minlength=size)
     return counted
 
 
-def _kept(group_of: NDArray[np.int64], groups: int, order: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _kept(
+    group_of: NDArray[np.int64], sizes: Sequence[int], order: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Return which of a class's N images are counted by group: (N,), all False where none is.
 
     Args:
-        group_of: (N,) below V.
-        groups: V.
+        group_of: (N, C) group in each column.
+        sizes: C numbers of groups.
         order: (N,) rank of each image; those of the lowest ranks are left out first.
     """
-    counts = np.bincount(group_of, minlength=groups)
-    is_small = counts < SMALLEST_COUNT
-    missing = LEFT_OUT * int(is_small.sum())
-    left = len(group_of) - missing
-    if is_small.all() or left < SMALLEST_COUNT * int((~is_small).sum()):
-        return np.zeros(len(group_of), np.bool_)
-    remaining = np.where(is_small, 0, counts)
-    for _ in range(missing - int(counts[is_small].sum())):
-        remaining[remaining.argmax()] -= 1
-    kept = np.zeros(len(group_of), np.bool_)
-    for group in np.flatnonzero(remaining):
-        members = np.flatnonzero(group_of == group)
-        by_rank = members[np.argsort(-order[members])]
-        kept[by_rank[: remaining[group]]] = True
-    return kept
+    none = np.zeros(len(group_of), np.bool_)
+    counts = [np.bincount(group_of[:, place], minlength=size) for place, size in enumerate(sizes)]
+    kept = ~none
+    for place, images in enumerate(counts):
+        kept &= images[group_of[:, place]] >= SMALLEST_COUNT
+    small_groups = sum(int((images < SMALLEST_COUNT).sum()) for images in counts)
+    to_leave_out = LEFT_OUT * small_groups - int((~kept).sum())
+    remaining = [
+        np.bincount(group_of[kept, place], minlength=size) for place, size in enumerate(sizes)
+    ]
+    for image in np.flatnonzero(kept)[np.argsort(order[kept])]:
+        if not to_leave_out:
+            break
+        own_groups = list(zip(remaining, group_of[image], strict=True))
+        if all(images[group] > SMALLEST_COUNT for images, group in own_groups):
+            for images, group in own_groups:
+                images[group] -= 1
+            kept[image] = False
+            to_leave_out -= 1
+    is_large = [images >= SMALLEST_COUNT for images in counts]
+    has_enough = all(
+        (images[large] >= SMALLEST_COUNT).all()
+        for images, large in zip(remaining, is_large, strict=True)
+    )
+    return kept if not to_leave_out and has_enough else none
 
 
 def _fewest_owners(group_of: NDArray[np.int64], owners: NDArray[np.int64]) -> int:

@@ -1,5 +1,6 @@
 """The checks of a site's counts by subgroup and by patient: their form, and the rule they obey."""
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -34,14 +35,18 @@ def check_further_counts(
         columns = [column.column for column in sent.subgroups]
         is_distinct = 0 < len(columns) == len(set(columns)) <= MOST_COLUMNS
         _require(f"{where}, subgroups", is_distinct, f"1 to {MOST_COLUMNS} different columns")
-        for column in sent.subgroups:
-            _check_column(f"{where}, subgroups", column, counts)
+        by_column = [
+            _checked_column(f"{where}, subgroups", column, counts) for column in sent.subgroups
+        ]
+        for place in range(len(counts.confusion.images)):
+            _check_class(f"{where}, subgroups", by_column, counts, place)
     if sent.clusters is not None:
         _require(f"{where}, clusters", rules.clusters, "none in this job")
         _check_clusters(f"{where}, clusters", sent.clusters, counts, rules.exclusive)
 
 
-def _check_column(where: str, column: SubgroupsOfColumn, counts: AnswerCounts) -> None:
+def _checked_column(where: str, column: SubgroupsOfColumn, counts: AnswerCounts) -> SubgroupCounts:
+    """Return the counts of a column that is possible by itself; refuse others."""
     names = column.groups
     is_named = 2 <= len(set(names)) == len(names) <= MOST_GROUPS and names[-1] == NOT_STATED
     _require(f"{where}, groups", is_named, f"different ones, and {NOT_STATED} as the last")
@@ -55,21 +60,27 @@ def _check_column(where: str, column: SubgroupsOfColumn, counts: AnswerCounts) -
     _require(f"{where}, images", not is_small.any(), expected)
     is_possible = bool((by_group.right <= by_group.images).all())
     _require(f"{where}, right", is_possible, "no more right answers than images")
-    for place in range(len(by_group.images)):
-        _check_class(where, by_group, counts, place)
+    return by_group
 
 
-def _check_class(where: str, by_group: SubgroupCounts, counts: AnswerCounts, place: int) -> None:
+def _check_class(
+    where: str, columns: Sequence[SubgroupCounts], counts: AnswerCounts, place: int
+) -> None:
     """Refuse a class from whose other counts a small group's could be computed."""
-    images = by_group.images[place]
-    if not images.any():
+    images = {int(column.images[place].sum()) for column in columns}
+    right = {int(column.right[place].sum()) for column in columns}
+    is_of_the_same = len(images) == len(right) == 1
+    _require(where, is_of_the_same, "counts of the same images of a class in all columns")
+    (kept,) = images
+    if not kept:
         return
-    missing = int(counts.confusion.images[place] - images.sum())
+    missing = int(counts.confusion.images[place]) - kept
+    small_groups = sum(int((column.images[place] == 0).sum()) for column in columns)
     expected = f"{LEFT_OUT} images left out for each group without a number"
-    _require(f"{where}, images", missing == LEFT_OUT * int((images == 0).sum()), expected)
-    right = int(by_group.right[place].sum())
+    _require(f"{where}, images", missing == LEFT_OUT * small_groups, expected)
+    (found_in_groups,) = right
     found = int(counts.confusion.true_positives[place])
-    is_possible = right <= found <= right + missing
+    is_possible = found_in_groups <= found <= found_in_groups + missing
     _require(f"{where}, right", is_possible, "right answers that fit those of the class")
 
 
