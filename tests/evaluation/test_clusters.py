@@ -57,8 +57,40 @@ def test_counts_are_in_fives_and_hide_few_patients():
     assert clusters.patients.tolist() == [5, 0, 0]
     assert clusters.effective[0] > 0
     assert clusters.effective[1:].tolist() == [0, 0]
-    assert clusters.all_patients == 10
+    # The others are in no number, not even in that of all patients.
+    assert (clusters.all_patients, clusters.all_effective) == (5, clusters.effective[0])
     assert ClusterCounts.from_wire(clusters.to_wire()).to_wire() == clusters.to_wire()
+
+
+@pytest.mark.proves(
+    "lead",
+    "the patients of a class of fewer than five, as those of all classes less the others, by the "
+    "answers of models of its choice",
+    "messages are the same for 1 to 4 patients",
+)
+def test_no_number_says_how_many_patients_a_class_of_few_has():
+    rng = np.random.default_rng(1)
+    labels = np.repeat([0, 1], [30, 8])
+    inside = labels[:, None] == [0, 1]
+    rounds = [rng.integers(0, 2, 38)[:, None] == [0, 1] for _ in range(6)]
+    messages = []
+    for few in range(1, 5):
+        owners = [f"a{number // 2}" for number in range(30)]
+        owners += [f"b{number % few}" for number in range(8)]
+        counted = [ClusterCounts.of_answers(owners, inside, right, True) for right in rounds]
+        messages.append([clusters.to_wire() for clusters in counted])
+    assert all(message == messages[0] for message in messages)
+    assert all(message["effective"][0] > 0 for message in messages[0])
+    assert all(message["effective"][1] == 0 for message in messages[0])
+
+
+def test_images_of_few_patients_are_worth_one():
+    clusters = ClusterCounts(np.array([10, 0]), np.array([15, 0]), 10, 15)
+    by_class, of_all = clusters.inflated(np.array([30, 8]), 38)
+    assert by_class.tolist() == [60, 64]
+    assert of_all == 60 + 64
+    nothing = ClusterCounts(np.array([0, 0]), np.array([0, 0]), 0, 0)
+    assert nothing.inflated(np.array([30, 8]), 38)[1] == 38**2
 
 
 def simulated(

@@ -32,7 +32,8 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 class ClusterCounts:
     """What a site's test images are worth in intervals, as a site that names patients sends it.
 
-    All is 0 where there are images of fewer than five patients.
+    All is 0 for a class of fewer than five patients, and its images are in no other number here:
+    what all classes are worth together, less the others, would give theirs.
     """
 
     patients: Counts
@@ -41,9 +42,10 @@ class ClusterCounts:
     """(K,) independent images that those of each class are worth, rounded down to 1 or
     more."""
     all_patients: int
-    """Patients of all classes, likewise."""
+    """Patients of all classes that have numbers here, likewise."""
     all_effective: int
-    """Independent images that all images are worth; 0 where an image may show several classes."""
+    """Independent images that those of all these classes are worth; 0 where an image may show
+    several classes."""
 
     @classmethod
     def of_answers(
@@ -66,7 +68,8 @@ class ClusterCounts:
         for number in range(inside.shape[1]):
             members = inside[:, number]
             by_class.append(_worth(owner_of[members], is_right[members, number]))
-        counted = np.flatnonzero(inside.any(axis=1))
+        has_numbers = np.array([images > 0 for _, images in by_class], np.bool_)
+        counted = np.flatnonzero((inside & has_numbers).any(axis=1))
         has_right = np.array((is_right & inside).any(axis=1), np.bool_)
         patients, effective = _worth(owner_of[counted], has_right[counted])
         return cls(
@@ -79,17 +82,18 @@ class ClusterCounts:
     def inflated(self, images: Counts, total: int) -> tuple[Values, float]:
         """Return images times their design effects: (K,) of each class, and of all.
 
-        Images of fewer than five patients are worth as many as such patients may be: 4.
+        Images of a class of fewer than five patients are worth one, as they may be of one patient.
 
         Args:
             images: (K,) of each class.
             total: all images.
         """
-        fewest = SMALLEST_COUNT - 1
-        worth = np.where(self.effective > 0, self.effective, fewest)
-        by_class = images**2 / np.minimum(worth, np.maximum(images, 1))
+        by_class = images**2 / np.clip(self.effective, 1, np.maximum(images, 1))
         if self.all_effective or not self.effective.any():
-            return by_class, total**2 / max(min(self.all_effective or fewest, total), 1)
+            counted = int(images[self.effective > 0].sum())
+            others = total - counted
+            of_all = counted**2 / max(min(self.all_effective, counted), 1) + others**2
+            return by_class, float(of_all)
         # Where an image may show several classes, all images have no answer in common.
         return by_class, total * float(by_class.sum() / max(int(images.sum()), 1))
 

@@ -93,6 +93,9 @@ def _check_clusters(where: str, sent: Clusters, counts: AnswerCounts, exclusive:
     # Of several labels there are no answers to all classes.
     effective = np.array([*sent.effective, sent.all_effective if exclusive else 0])
     total = int(counts.confusion.total.max())
+    if exclusive:
+        # Classes of fewer than five patients are in no number, or the others would give theirs.
+        total = int(images[np.array(sent.effective) > 0].sum())
     most = np.array([*images, total])
     _require(f"{where}, patients", bool((patients <= most).all()), "no more than images")
     _require(f"{where}, effective", bool((effective <= most).all()), "no more than images")
