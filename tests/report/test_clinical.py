@@ -109,11 +109,9 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
         f"it is {sure.mean() * 100:.0f} % sure, and is right for {right.mean() * 100:.0f} of 100"
         in said
     )
-    assert "a human must still read all" in said, "VASC was not tested"
     for wanted, referred in Verdict.of(Run.load(folder)).referred:
         kept = sure >= np.quantile(sure, referred)
         assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
-        assert f"reads the {referred * 100:.0f} of 100 images that it is least sure about" in said
 
 
 def test_errors_of_each_site_come_from_its_counts_and_rows(whole):

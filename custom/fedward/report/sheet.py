@@ -98,7 +98,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     classes: Sequence[ClassRates] = clinical.pooled.lines if clinical else ()
     shown = sorted(classes, key=lambda line: -line.images)[:_LINES]
     findings = None
-    if verdict and not verdict.exclusive:
+    if verdict and not verdict.exclusive and not verdict_words.why_ask_always(verdict):
         findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
     lead = verdict_words.lead(verdict) if verdict else ""
     return Sheet(

@@ -226,8 +226,10 @@ class Verdict:
 
     @property
     def worst_subgroup(self) -> Subgroup | None:
-        """The group that is furthest below what is expected of its images; None without groups."""
-        return self.subgroups[0] if self.subgroups else None
+        """The group furthest below what is expected of its images; None if none is below."""
+        if not self.subgroups or self.subgroups[0].shortfall <= 0:
+            return None
+        return self.subgroups[0]
 
     @property
     def low_subgroups(self) -> tuple[Subgroup, ...]:
@@ -537,7 +539,10 @@ class _Judge:
         return _NORMAL * sqrt(sum(squares)) / max(len(squares), 1)
 
     def _tells_apart(self) -> bool:
-        """Return whether the balanced accuracy's interval over sites is above that of guessing."""
+        """Return whether the balanced accuracy's interval is above that of guessing.
+
+        The interval is over sites; of one site it is that of its images.
+        """
         gains = []
         for site, value in site_test_values(self.run, "balanced_accuracy", self.round).items():
             classes = self.run.at(site, "test", self.round)["balanced_accuracy"].classes
@@ -546,7 +551,10 @@ class _Judge:
         if not gains:
             return False
         gain = mean_and_interval(gains)
-        return (gain.mean if gain.low is None else gain.low) > 0
+        if gain.low is not None:
+            return gain.low > 0
+        balanced = self.counts.confusion.balanced_accuracy if self.counts else None
+        return balanced is not None and balanced.low > 1 / len(self.class_images)
 
     def _confidence(self, overall: Measured | None) -> ConfidenceHistogram | None:
         if overall is None or self.counts is None:

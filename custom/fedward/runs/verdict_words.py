@@ -222,7 +222,7 @@ def weakest(verdict: Verdict) -> str:
 
 
 def _weakest_group(verdict: Verdict) -> str:
-    """Return the subgroup that is furthest below what is expected; empty without subgroups."""
+    """Return the subgroup that is furthest below what is expected; empty if none is below."""
     group = verdict.worst_subgroup
     if group is None:
         return ""
@@ -230,7 +230,7 @@ def _weakest_group(verdict: Verdict) -> str:
     right = "right for" if verdict.exclusive else "it finds"
     what = f"test {verdict.unit}s" if verdict.exclusive else "findings"
     return (
-        f"Lowest group: {right} {percent(share.value)}\u00a0% of the "
+        f"Group furthest below the others: {right} {percent(share.value)}\u00a0% of the "
         f"{share.n} {what} of {group.title} ({interval(share)}), and "
         f"{percent(group.expected)}\u00a0% of all of the same classes and sites."
     )
@@ -455,7 +455,7 @@ def ask_human(verdict: Verdict) -> str:
     if not verdict.exclusive:
         return _ask_about_findings(verdict)
     unit = verdict.unit
-    reason = _why_ask_always(verdict)
+    reason = why_ask_always(verdict)
     if reason:
         return f"Ask a human about every {unit}: {reason}."
     if verdict.needs_no_human:
@@ -471,35 +471,59 @@ def ask_human(verdict: Verdict) -> str:
     return f"Ask a human about every {unit}: it is not shown to be right for 95 of 100."
 
 
-def _why_ask_always(verdict: Verdict) -> str:
-    """Return why a human has to read every image; empty where the surest answers may do."""
+def why_ask_always(verdict: Verdict) -> str:
+    """Return why a human has to read every image; empty where the surest answers may do.
+
+    Where it is not empty, no page says how many images a human has to read.
+    """
     tested = verdict.tested
     reasons = []
     if verdict.level == "poor":
-        reasons.append("it is not shown to be of use")
-    reasons += _failures(verdict)
+        use = "of use" if verdict.exclusive else "better than guessing"
+        reasons.append(f"it is not shown to be {use}")
+    if verdict.exclusive:
+        reasons += _failures(verdict)
+    elif verdict.leaks or verdict.unimproved or verdict.low_subgroups:
+        # Of several findings, those that it misses or only guesses are named by themselves.
+        reasons.append(_failures(verdict)[0])
     if tested.untested:
         reasons.append(f"it was not tested for {_few_names(tested.untested)}")
     if tested.unnamed or tested.partly:
         reasons.append("some classes were tested on too few images, or not at every site")
     if tested.not_evaluated:
         reasons.append("it was not tested at every site")
+    if tested.not_trained:
+        reasons.append("not every site trained it")
+    worse = [one.other for one in verdict.compared if one.is_worse]
+    if worse:
+        reasons.append(f"it is worse than {named(worse)}")
+    if verdict.exclusive:
+        reasons += _doubts_about_answers(verdict)
+    return reasons[0] if reasons else ""
+
+
+def _doubts_about_answers(verdict: Verdict) -> list[str]:
+    """Return why the surest of its answers do not do without a human, where one is right."""
+    doubts = []
+    if not verdict.is_above_baseline and verdict.common:
+        doubts.append(
+            f"it is not shown to be right more often than always answering “{verdict.common.name}”"
+        )
     if verdict.confidence is None:
-        reasons.append(f"its confidence was not counted for all test {verdict.unit}s")
+        doubts.append(f"its confidence was not counted for all test {verdict.unit}s")
     if any(share is None for _, share in verdict.referred[:1]):
-        reasons.append(
+        doubts.append(
             f"even its surest answers are right for fewer than {of_hundred(WANTED[0])} of 100"
         )
-    return reasons[0] if reasons else ""
+    return doubts
 
 
 def _ask_about_findings(verdict: Verdict) -> str:
     """Return when a human has to read, for a model that may name several classes."""
     every = f"Ask a human about every {verdict.unit}"
-    if verdict.level == "poor":
-        return f"{every}: it is not shown to be better than guessing."
-    if verdict.leaks or verdict.tested.untested:
-        return f"{every}: {[*_failures(verdict), *_gaps(verdict)][0]}."
+    reason = why_ask_always(verdict)
+    if reason:
+        return f"{every}: {reason}."
     findings = refer_findings(verdict, [one.name for one in verdict.findings])
     always = [one.name for one in (*findings.missed, *findings.all)]
     if always:
@@ -519,42 +543,31 @@ def _ask_about_findings(verdict: Verdict) -> str:
 
 
 def referral(verdict: Verdict) -> list[str]:
-    """Return when a human has to read, for clinicians; empty for several findings."""
+    """Return what a human has to read, and whether its confidence can be trusted.
+
+    Where a human has to read every image, no number of images stands beside that. Empty for several
+    findings.
+    """
     overall = verdict.overall
     if overall is None:
         return []
-    unit = verdict.unit
     if verdict.confidence is None:
         return [
-            f"The counts of this run do not cover all test {unit}s, so the page cannot say when to "
-            "trust its confidence: a human must read all."
+            f"The counts of this run do not cover all test {verdict.unit}s, so the page cannot say "
+            "when to trust its confidence."
         ]
+    if why_ask_always(verdict):
+        return [trust(verdict)]
     sentences = [_surest(verdict, wanted, share) for wanted, share in verdict.referred]
-    if sentences and all(share is None for _, share in verdict.referred):
-        del sentences[1:]
-    if not sentences:
-        sentences.append(_all_right(verdict, overall))
-    must_read_all = any(share is None for _, share in verdict.referred[:1])
-    if not verdict.tested.all_classes and not must_read_all:
-        sentences.append(
-            f"This holds for {unit}s like the tested ones alone. Nobody knows before reading "
-            "which class an image shows, so a human must still read all."
-        )
-    if verdict.leaks and not must_read_all:
-        sentences.append(
-            f"It has trained on some of these {unit}s and was right for them the more often, so a "
-            "human must still read all."
-        )
-    sentences.append(trust(verdict))
-    return sentences
+    return [*(sentences or [_all_right(verdict, overall)]), trust(verdict)]
 
 
 def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
     unit = verdict.unit
     if share is None:
         return (
-            f"Even its surest answers are right for fewer than {of_hundred(wanted)} of 100 "
-            f"{unit}s: a human must read all."
+            f"No number of {unit}s that a human reads is enough for {of_hundred(wanted)} right "
+            "answers of 100 to the others."
         )
     return (
         f"If a human reads the {of_hundred(share)} of 100 {unit}s that it is least sure about, it "
@@ -565,10 +578,9 @@ def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
 def _all_right(verdict: Verdict, overall: Measured) -> str:
     if verdict.needs_no_human:
         return f"Its answers are right for 95 of 100 {verdict.unit}s or more without a human."
-    shown = "Not shown to be" if overall.low is None or overall.low < WANTED[-1] else "It is"
     return (
         f"It was right for {of_hundred(overall.value)} of 100 of the tested {verdict.unit}s "
-        f"({_interval_of_hundred(overall)}). {shown} right for 95 of 100 or more of these."
+        f"({_interval_of_hundred(overall)}). It is not shown to be right for 95 of 100 or more."
     )
 
 
@@ -613,7 +625,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
     some = []
     missed = []
     for_all = []
-    is_whole = verdict.tested.complete and not verdict.leaks
+    is_whole = verdict.level == "good"
     for finding in verdict.findings:
         if finding.name not in shown:
             continue
