@@ -509,6 +509,11 @@ def _doubts_about_answers(verdict: Verdict) -> list[str]:
         doubts.append(
             f"it is not shown to be right more often than always answering “{verdict.common.name}”"
         )
+    if verdict.is_right_enough and verdict.doubtful:
+        doubts.append(
+            f"it is not shown to find {of_hundred(WANTED[0])} of 100 {verdict.unit}s of "
+            f"{_few_names([one.name for one in verdict.doubtful])}"
+        )
     if verdict.confidence is None:
         doubts.append(f"its confidence was not counted for all test {verdict.unit}s")
     if any(share is None for _, share in verdict.referred[:1]):
@@ -525,7 +530,9 @@ def _ask_about_findings(verdict: Verdict) -> str:
     if reason:
         return f"{every}: {reason}."
     findings = refer_findings(verdict, [one.name for one in verdict.findings])
-    always = [one.name for one in (*findings.missed, *findings.all)]
+    if len(findings.enough) == len(verdict.findings):
+        return f"{every}: its answers are not shown to be right for 95 of 100."
+    always = [one.name for one in (*findings.missed, *findings.all, *findings.enough)]
     if always:
         others = (
             " For other findings, about those that it is least sure of." if findings.some else ""
@@ -537,9 +544,7 @@ def _ask_about_findings(verdict: Verdict) -> str:
             f"Ask a human about the {verdict.unit}s that it is least sure of, up to "
             f"{of_hundred(share)} of 100 for {most.name}."
         )
-    if findings.alone and not findings.enough:
-        return f"{verdict.unit.capitalize()}s like the tested ones need no human."
-    return f"{every}: its answers are not shown to be right for 95 of 100."
+    return f"{verdict.unit.capitalize()}s like the tested ones need no human."
 
 
 def referral(verdict: Verdict) -> list[str]:
@@ -609,7 +614,8 @@ class ReferredFindings:
     alone: tuple[Finding, ...]
     """Answers are right often enough without a human, and the finding is found as often."""
     enough: tuple[Finding, ...]
-    """Answers were right as often on the tested images, but this is not shown for all others."""
+    """Answers were right, and it was found, as often on the tested images, but this is not shown
+    for all others."""
     some: tuple[tuple[Finding, float], ...]
     """Findings, each with the share of images to read."""
     missed: tuple[Finding, ...]
@@ -625,7 +631,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
     some = []
     missed = []
     for_all = []
-    is_whole = verdict.level == "good"
+    is_whole = not why_ask_always(verdict)
     for finding in verdict.findings:
         if finding.name not in shown:
             continue
@@ -636,11 +642,16 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
             for_all.append(finding)
         elif share > 0:
             some.append((finding, share))
-        elif is_whole and (finding.right.low or 0) >= WANTED[-1]:
+        elif is_whole and _is_shown(finding):
             alone.append(finding)
         else:
             enough.append(finding)
     return ReferredFindings(tuple(alone), tuple(enough), tuple(some), tuple(missed), tuple(for_all))
+
+
+def _is_shown(finding: Finding) -> bool:
+    """Return whether answers are right, and the finding is found, often enough by all intervals."""
+    return (finding.right.low or 0) >= WANTED[-1] and (finding.found.low or 0) >= WANTED[0]
 
 
 def uncertain_classes(verdict: Verdict) -> str:
