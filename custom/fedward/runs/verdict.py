@@ -282,7 +282,7 @@ class Verdict:
 
     @property
     def needs_no_human(self) -> bool:
-        """Whether it is, and finds each class as well: few images of a rare one do not show that."""
+        """Whether it is, and is shown to find each class as well, also one with few images."""
         return self.is_right_enough and not self.doubtful
 
     @property
