@@ -16,10 +16,13 @@ def naive(images: list[int], right: list[int]) -> float:
     total, patients = sum(images), len(images)
     share = sum(right) / total
     scatter = 0.0
+    squares = 0
     for here, of_these in zip(images, right, strict=True):
-        scatter += (of_these - share * here) ** 2
-    effect = scatter * patients / (patients - 1) / (total * share * (1 - share))
-    ratio = t.ppf(0.975, total - 1) / t.ppf(0.975, patients - 1)
+        scatter += ((sum(right) - of_these) / (total - here) - share) ** 2
+        squares += here**2
+    effect = scatter * (patients - 1) / patients / (share * (1 - share) / total)
+    freedom = min(patients - 1, total**2 / squares)
+    ratio = t.ppf(0.975, total - 1) / t.ppf(0.975, freedom)
     return float(total / max(effect, 1) * ratio**2)
 
 
@@ -135,6 +138,18 @@ def test_intervals_cover_where_those_of_independent_images_do_not():
     assert coverage["independent"] < 0.85
     assert coverage["clusters"] >= coverage["bootstrap"] - 0.01
     assert np.median(widths) == pytest.approx(1, abs=0.1)
+
+
+def test_intervals_cover_where_one_patient_has_most_images():
+    rng = np.random.default_rng(2)
+    images = np.array([100] + [1] * 20)
+    covers = 0
+    for _ in range(200):
+        right = rng.binomial(images, rng.beta(0.07, 0.05, 21))
+        share = right.sum() / images.sum()
+        low, high = proportion_interval(share, max(effective_images(images, right), 1.0))
+        covers += low <= 0.07 / 0.12 <= high
+    assert covers >= 190
 
 
 def test_sites_are_strata_and_class_and_balanced_intervals_widen():

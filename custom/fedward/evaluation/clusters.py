@@ -3,15 +3,20 @@
 Images of one patient or lesion are alike, so that N of them say less than N images of N patients.
 An interval of a share p of right answers then takes the effective number of images
 
-    n = N / d · (t(N - 1) / t(m - 1))²,
-    d = m / (m - 1) · Σ_i (r_i - p N_i)² / (N p (1 - p)),
+    n = N / d · (t(N - 1) / t(f))²,
+    d = (m - 1) / m · Σ_i (p_i - p)² · N / (p (1 - p)),
 
-where r_i of the N_i images of patient i are right, there are m patients, and t is the 97.5th
+where p_i is the share without the images of patient i, there are m patients, and t is the 97.5th
 percentile of Student's t. The design effect d is that of Rao and Scott, *A simple method for the
-analysis of clustered binary data*, Biometrics 1992; the factor of t allows for few patients (Korn
-and Graubard, *Confidence intervals for proportions with small expected number of positive counts
-estimated from survey data*, Survey Methodology 1998). Where all answers are right, or all wrong, d
-is ``Σ_i N_i² / N``, as if a patient's images were all the same (Kish, *Survey sampling*, 1965).
+analysis of clustered binary data*, Biometrics 1992, with the variance of the jackknife (Efron and
+Tibshirani, *An introduction to the bootstrap*, 1993, ch. 11): where one patient has most images, p
+is close to that patient's share, and the usual variance is far too small. The two are equal for
+patients with equally many images. The factor of t allows for few patients (Korn and Graubard,
+*Confidence intervals for proportions with small expected number of positive counts estimated from
+survey data*, Survey Methodology 1998). Its degrees of freedom are ``f = min(m - 1, N² / Σ_i N_i²)``
+for N_i images of patient i, at least 1, as few patients may have most images. Where all answers are
+right, or all wrong, d is ``Σ_i N_i² / N``, as if a patient's images were all the same (Kish,
+*Survey sampling*, 1965).
 
 Sites are strata. Over sites s with N_s images worth n_s, ``n = N² / Σ_s (N_s² / n_s)``.
 """
@@ -146,13 +151,16 @@ def effective_images(images: NDArray[np.integer], right: NDArray[np.integer]) ->
     if patients == 1:
         return 1.0
     share = right.sum() / total
+    squares = (images**2).sum()
     if 0 < share < 1:
-        scatter = patients / (patients - 1) * ((right - share * images) ** 2).sum()
-        design_effect = max(scatter / (total * share * (1 - share)), 1.0)
+        shares_without = (right.sum() - right) / (total - images)
+        variance = (patients - 1) / patients * ((shares_without - share) ** 2).sum()
+        design_effect = max(variance * total / (share * (1 - share)), 1.0)
     else:
-        design_effect = (images**2).sum() / total
+        design_effect = squares / total
+    freedom = max(min(patients - 1, total**2 / squares), 1.0)
     # Its import takes half a second.
     from scipy.special import stdtrit  # type: ignore[import-untyped,unused-ignore]
 
-    few_patients = stdtrit(total - 1, 0.975) / stdtrit(patients - 1, 0.975)
+    few_patients = stdtrit(total - 1, 0.975) / stdtrit(freedom, 0.975)
     return float(total / design_effect * few_patients**2)
