@@ -23,6 +23,7 @@ AGE = {"0-39": ("0-39",), "40-64": ("40-64",), "65+": ("65+",)}
         ("F", SEX, "women"),
         ("W", SEX, "women"),
         ("1", SEX, "men"),
+        ("2.0", SEX, "women"),
         ("diverse", SEX, NOT_STATED),
         ("", SEX, NOT_STATED),
         ("NaN", SEX, NOT_STATED),

@@ -84,7 +84,8 @@ def group_of(cell: str, groups: Groups) -> str:
     """Return the group of a cell.
 
     A text belongs to the group that lists it, in small or capital letters. A number belongs to the
-    band that holds it: ``40-64`` holds 40 and 64.9, but not 65, unless an end has decimals.
+    group that lists it, where 2 and 2.0 are the same, or to the band that holds it: ``40-64`` holds
+    40 and 64.9, but not 65, unless an end has decimals.
     """
     text = _plain(known_or_empty(cell))
     for name, cells in groups.items():
@@ -92,6 +93,10 @@ def group_of(cell: str, groups: Groups) -> str:
             return name
     number = _number(text)
     if number is not None:
+        for name, cells in groups.items():
+            # Spreadsheets write whole numbers of a column with empty cells as 2.0.
+            if number in [_number(_plain(listed)) for listed in cells]:
+                return name
         for name, cells in groups.items():
             if any(_holds(band, number) for band in map(_band, cells) if band):
                 return name
