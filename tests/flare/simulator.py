@@ -44,7 +44,9 @@ def assert_same_run(flare: Path, local: Path) -> None:
     assert {path.name for path in local.glob("*.jsonl")} == {
         path.name for path in flare.glob("*.jsonl")
     }
-    for log in {"metrics", "binned", "peers", "bytes"} & {path.stem for path in local.glob("*.jsonl")}:
+    for log in {"metrics", "binned", "peers", "bytes"} & {
+        path.stem for path in local.glob("*.jsonl")
+    }:
         rows = [
             [
                 row

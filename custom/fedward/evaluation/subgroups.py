@@ -102,12 +102,12 @@ def subgroup_counts(
     Args:
         columns: column -> its named groups.
         subgroups: for each of N images its group in each column.
-        units: N ids of the images, by which those to leave out are chosen.
+        units: N ids of the images. By these and by their patients those to leave out are chosen.
         owners: N patients; an image whose patient is not named is its own.
         inside: (N, K) which images show which class, of the classes that may be reported.
         is_right: (N, K) which of these the model assigns to the class.
     """
-    order = np.argsort(np.argsort([hashlib.sha256(unit.encode()).digest() for unit in units]))
+    order = _order(owners, units)
     owner_of = np.unique(list(owners), return_inverse=True)[1]
     names = [(*named, NOT_STATED) for named in columns.values()]
     group_of = np.zeros((len(subgroups), len(names)), np.int64)
@@ -130,6 +130,19 @@ def subgroup_counts(
             counts.images[number] = np.bincount(groups_of_kept, minlength=size)
             counts.right[number] = np.bincount(groups_of_kept[is_right_of_kept], minlength=size)
     return counted
+
+
+def _order(owners: Sequence[str], units: Sequence[str]) -> NDArray[np.int64]:
+    """Return the rank of each of N images; images of a patient follow one another.
+
+    So the images that are left out are also among the patients that are left out where the same
+    site counts patients in another run.
+    """
+    keys = [
+        hashlib.sha256(owner.encode()).hexdigest() + hashlib.sha256(unit.encode()).hexdigest()
+        for owner, unit in zip(owners, units, strict=True)
+    ]
+    return np.argsort(np.argsort(keys))
 
 
 def _kept(
