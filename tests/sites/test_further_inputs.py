@@ -8,10 +8,14 @@ from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dicom_files import save
+from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
+from fedward.lab.partition.label_choices import LabelChoices
 from fedward.sites.decoding import BadRow
+from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file
 
 COUNT = 20
@@ -48,6 +52,15 @@ def read(images: Path, table: Path, header: str, row: str, cells: list[str]):
         (["nevus", "nevus?", "b"], "nevus .* beside nevus?"),
         (["a", "b", "indéterminé"], "--labels 'indéterminé='"),
         (["a", "b", "Not sure"], "--labels 'Not sure='"),
+        (["yes", "no", "TRUE", "0"], r"yes .* beside TRUE|TRUE .* beside yes"),
+        (["1", "2", "1E0"], "--labels 1E0=1"),
+        (["0", "1", "99"], "--labels 99="),
+        (["non-viral", "non\u2013viral", "b"], "beside"),
+        (["a", "\u0430", "b"], "beside"),
+        (["a\u200b", "a\u200b", "a", "b"], r"a \(5\) beside 'a"),
+        (["a", "b", "indeterminate"], "--labels indeterminate="),
+        (['"a;c"', "b"], r"--labels 'a;c=a\|c'"),
+        (["a/c", "a", "b"], r"--labels 'a/c=a\|c'"),
         ([f"report {number}" for number in range(COUNT)], "20 different ones for 20 images"),
     ],
 )
@@ -195,3 +208,39 @@ def test_a_code_beside_its_name_and_a_path_beside_its_file_agree(images, tmp_pat
     header = "file,path,label,diagnosis"
     pool = read(images, tmp_path / "t.csv", header, "{0}.png,/x/w/{0}.png,{1}", ["0,a", "1,b"])
     assert (pool.classes, pool.labels.tolist()) == (("0", "1"), [0, 1] * 10)
+
+
+def test_nearly_black_pictures_are_named_by_partition_and_doctor(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (64, 20, 20), np.uint8)
+    picture[::2] //= 60
+    for number, pixels in enumerate(picture):
+        path = tmp_path / "scans" / f"{number % 4 // 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    text = partition(tmp_path / "scans", tmp_path / "sites", Wanted(sites=1))
+    assert "32 of 64 images are nearly black" in " ".join(text.split())
+    spec = DataSpec(classes=("0", "1"), image_size=20, channels=1)
+    notes = examine(tmp_path / "sites" / "site-1.yaml", spec).notes
+    assert any("32 of 64 images are nearly black" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "classes", "several"),
+    [
+        (['["a", "c"]', "['b']"], {'["a", "c"]': "a|c", "['b']": "b"}, ("a", "b", "c"), True),
+        (["+", "-"], {"-": "-"}, ("+", "-"), False),
+        (['"a;c"', "b"], {"a;c": "a;c"}, ("a;c", "b"), False),
+    ],
+)
+def test_what_is_decided_of_labels_is_done(images, tmp_path, labels, options, classes, several):
+    with pytest.raises(DataError, match="labels"):
+        read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", labels)
+    pool = read_csv(tmp_path / "t.csv", images, choices=LabelChoices(options))
+    assert (pool.classes, pool.label_kind.multi_label) == (classes, several)
+
+
+def test_a_column_of_labels_is_not_taken_for_patients(images, tmp_path):
+    codes = ["C43.9", "C43.4", "D22.9"]
+    read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", codes)
+    text = partition(tmp_path / "t.csv", tmp_path / "sites", Wanted(sites=1, images=images))
+    assert "uses the column" not in " ".join(text.split())

@@ -16,6 +16,7 @@ from fedward import private
 from fedward.errors import DataError, listed, quoted
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import load_site
+from fedward.sites.dark_images import dark_images_note
 from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
@@ -149,7 +150,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     contradicting = [
         f"one image, several labels: {_labelled(places)}" for places in contradictions(named)
     ]
-    notes = _notes(data) + repeats
+    notes = _notes(data) + repeats + dark_images_note(sets_of(data).values())
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
         return Report(data, tuple(leaks), tuple(contradicting), tuple(notes))

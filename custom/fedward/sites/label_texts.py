@@ -11,10 +11,15 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from unicodedata import category, normalize
 
-_NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?|[+-]?[.,]\d+")
-_GAPS = re.compile(r"[\s_-]+")
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d{1,2})?")
+_GAPS = re.compile(r"[\s_\-\u2010-\u2015\u2212]+")
+"""Spaces, underscores and all that looks like a hyphen."""
 _LIST = re.compile(r"\s*[,;/+&]\s*")
-_TRUTH = {"true": "1", "false": "0"}
+_TRUTH = {
+    **dict.fromkeys(("true", "yes", "y", "ja", "oui"), "1"),
+    **dict.fromkeys(("false", "no", "n", "nein", "non"), "0"),
+}
+"""Answers in words -> the number that says the same."""
 _ABSENT_VALUES = frozenset(
     {
         "nan",
@@ -50,6 +55,9 @@ _CODES = frozenset(
         "-99",
         "-999",
         "-9999",
+        "99",
+        "999",
+        "9999",
         "?",
         "??",
         "???",
@@ -72,6 +80,9 @@ _ENGLISH = frozenset(
         "unk",
         "undefined",
         "undetermined",
+        "not determined",
+        "indeterminate",
+        "inconclusive",
         "uncertain",
         "missing",
         "not available",
@@ -91,6 +102,10 @@ _ENGLISH = frozenset(
         "to be reviewed",
         "not reviewed",
         "not assessed",
+        "not evaluable",
+        "not done",
+        "nd",
+        "n.d.",
         "unlabeled",
         "n.a.",
         "n. a.",
@@ -132,10 +147,19 @@ _MEASURE = re.compile(
 """A percentage, or a date, which Excel also makes of labels such as ``1-2``."""
 _PRINTED_LIST = re.compile(r"[\[{(]\s*['\"].*['\"]\s*[\]})]")
 """A list as Python or JSON prints it, such as ``['Edema', 'Mass']``."""
+_PRINTED_TEXT = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+"""A text in such a list."""
 _EDGES = " .,:;?!'\"`*()[]{}"
 """Signs at the ends of a label that rarely make it another."""
-_LETTERS = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "ł": "l"})
-"""Letters that are also written otherwise, and have no accent that Unicode parts from them."""
+_LETTERS = str.maketrans(
+    {
+        **{"æ": "ae", "œ": "oe", "ø": "o", "ł": "l"},
+        **dict(zip("аеорсухікмтвн", "aeopcyxikmtbh", strict=True)),
+        **dict(zip("αορνκιτ", "aopvkit", strict=True)),
+    }
+)
+"""Letters that are also written otherwise, and have no accent that Unicode parts from them, and
+letters of other alphabets that look like Latin ones."""
 
 
 class Undecided(NamedTuple):
@@ -175,29 +199,47 @@ def undecided(
     for text in dict.fromkeys([*open_texts, *decided]):
         if text not in unknown:
             spelt[_spelling(text)].append(text)
+    lists = tuple(text for text in open_texts if text not in unknown and _is_list(text, spelt))
     alike = []
     for texts in spelt.values():
         # Where a person has named each of them, they are decided.
         if len(texts) > 1 and not decided.issuperset(texts):
             alike.append(tuple(sorted(texts, key=lambda text: _rank(text, counts, decided))))
     fractions = tuple(text for text in open_texts if "." in _number(text) or is_measure(text))
-    lists = tuple(text for text in open_texts if _is_list(text, spelt))
     return Undecided(unknown, tuple(alike), fractions, lists)
 
 
 def _is_list(text: str, spelt: Collection[str]) -> bool:
-    """Return whether a text is made of others, given as :func:`_spelling` has them."""
+    """Return whether a text lists several, of which one is alone in another place.
+
+    A list as a program prints it needs no such place, and neither do texts between semicolons.
+
+    Args:
+        text: of a label.
+        spelt: all labels, as :func:`_spelling` has them.
+    """
     if _PRINTED_LIST.fullmatch(text):
         return True
     parts = [_spelling(part) for part in _LIST.split(text)]
-    return len(parts) > 1 and "" not in parts and set(parts) <= set(spelt)
+    if len(parts) < 2 or "" in parts:
+        return False
+    return ";" in text or not set(parts).isdisjoint(spelt)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the texts of a label that lists several, as :attr:`Undecided.lists` has it."""
+    if _PRINTED_LIST.fullmatch(text):
+        return [first or second for first, second in _PRINTED_TEXT.findall(text)]
+    return _LIST.split(text.strip())
 
 
 def _rank(
     text: str, counts: Mapping[str, int], decided: Collection[str]
-) -> tuple[bool, int, int, str]:
+) -> tuple[bool, bool, int, int, str]:
     """Return the key that sorts spellings: decided ones first, then the commonest and shortest."""
-    return text not in decided, -counts.get(text, 0), len(text), text
+    # Letters without a shape come from copying, and nobody could type the class again.
+    is_plain = text.isprintable()
+    return text not in decided, not is_plain, -counts.get(text, 0), len(text), text
 
 
 def looks_unknown(text: str) -> bool:

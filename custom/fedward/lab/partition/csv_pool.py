@@ -1,7 +1,7 @@
 """A pool that is a CSV and the images it lists, whatever it calls its columns."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from fedward.errors import DataError, option
@@ -208,7 +208,7 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     if unlisted:
         notes.append(f"Images in {folder} that no row names: {unlisted}.")
     with noted.noted():
-        return image_pool(
+        pool = image_pool(
             name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
             folder=folder,
             images=list(rows.images.values()),
@@ -220,6 +220,7 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             notes=notes,
             label_kind=labels.label_kind,
         )
+        return replace(pool, used_columns=frozenset((*column_of.values(), *findings)))
     raise noted.together()
 
 

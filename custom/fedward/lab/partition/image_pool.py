@@ -26,6 +26,7 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
+from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import BadRow, SeveralImages, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
@@ -127,7 +128,8 @@ def _looks(
         except BadRow as problem:
             several = isinstance(problem, SeveralImages)
             return Look(image.image, problem=str(problem), several=several)
-        return Look(image.image, digest(np.stack(list(parts.values()))))
+        pixels = np.stack(list(parts.values()))
+        return Look(image.image, digest(pixels), dark=bool(nearly_black(pixels).all()))
 
     # Volumes are large: only one at a time is in memory.
     with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as threads:

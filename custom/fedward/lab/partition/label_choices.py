@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 from fedward.errors import ConfigError, DataError, did_you_mean, option, option_words
 from fedward.lab.partition.faults import Faults
-from fedward.sites.label_texts import Undecided, is_measure, undecided
+from fedward.labels import SEPARATOR
+from fedward.sites.label_texts import Undecided, is_measure, parts_of, undecided
 from fedward.sites.written import CellRules, CountsAs
 
 
@@ -31,7 +32,11 @@ class LabelChoices(NamedTuple):
 
     def decided(self, words: Sequence[str]) -> list[str]:
         """Return what words of an image mean, without those that are no label."""
-        return [name for name in (self.meanings.get(word, word) for word in words) if name]
+        names = []
+        for word in words:
+            meaning = self.meanings.get(word, word)
+            names += [part.strip() for part in meaning.split(SEPARATOR)]
+        return [name for name in names if name]
 
     def options(self) -> list[str]:
         """Return the names of the options by which they were given."""
@@ -110,11 +115,27 @@ def with_decisions(
     open_texts = undecided(counts, choices.meanings, names)
     with faults.noted():
         _require_no_measures(f"{where}, labels", open_texts, counts)
-    with faults.noted(labels={text: text for text in open_texts.lists}):
+    lists = {text: SEPARATOR.join(parts_of(text)) for text in open_texts.lists}
+    with faults.noted(labels=lists):
         _require_no_lists(f"{where}, labels", open_texts, counts)
-    with faults.noted(labels=open_texts.meanings()):
+    meanings = _likely_meanings(open_texts, choices, counts)
+    with faults.noted(labels=meanings):
         _require_one_spelling(f"{where}, labels", open_texts, counts)
-    return choices._replace(meanings={**choices.meanings, **open_texts.meanings()})
+    return choices._replace(meanings={**choices.meanings, **meanings, **lists})
+
+
+def _likely_meanings(
+    open_texts: Undecided, choices: LabelChoices, counts: Mapping[str, int]
+) -> dict[str, str]:
+    """Return what a person most likely decides, so that two classes are left where there are two.
+
+    ``+`` and ``-`` are two classes, although ``-`` alone would be no label.
+    """
+    meanings = open_texts.meanings()
+    left = {choices.meanings.get(text, meanings.get(text, text)) for text in counts} - {""}
+    if len(left) < 2:
+        meanings |= {text: text for text in open_texts.unknown}
+    return meanings
 
 
 def _require_no_measures(where: str, open_texts: Undecided, counts: Mapping[str, int]) -> None:
@@ -137,10 +158,12 @@ def _require_no_lists(where: str, open_texts: Undecided, counts: Mapping[str, in
     """Raise DataError for labels that are several labels."""
     if not open_texts.lists:
         return
+    lists = {text: SEPARATOR.join(parts_of(text)) for text in open_texts.lists}
     raise DataError(
         where,
-        "If an image may show several findings, write | between them. To keep such a label as "
-        f"a class: {option('labels', {text: text for text in open_texts.lists})}.",
+        "If an image may show several findings, write | between them, as in "
+        f"{option('labels', lists)}. To keep such a label as a class: "
+        f"{option('labels', {text: text for text in open_texts.lists})}.",
         expected="one class in each label",
         found=f"several in {'; '.join(_counted(text, counts) for text in open_texts.lists)}",
     )

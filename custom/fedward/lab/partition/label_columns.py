@@ -97,7 +97,7 @@ def labels_in_column(
     :func:`~fedward.lab.partition.label_choices.with_decisions`, and contradictions.
     """
     cells = {record.line: record.cells[column] if column else "" for record in records}
-    has_findings = any(SEPARATOR in cell for cell in cells.values())
+    has_findings = any(SEPARATOR in cell for cell in (*cells.values(), *choices.meanings.values()))
     several = has_findings if choices.kind is None else choices.kind == "several"
     label_kind = kind_of_field(several)
     words_of = {}
@@ -107,6 +107,9 @@ def labels_in_column(
     names = [*classes, NO_FINDING] if several else classes
     every_word = [word for row in words_of.values() for word in row]
     choices = with_decisions(f"{path}", every_word, choices, names, faults)
+    if not several and any(SEPARATOR in meaning for meaning in choices.meanings.values()):
+        # It is likely that an image shows several, which a person has yet to decide.
+        label_kind = SEVERAL_LABELS
     texts = _texts(path, words_of, label_kind, choices, faults)
     notes = padded_note(records, [column])
     empty = sum(not text for text in texts.values())

@@ -17,6 +17,7 @@ from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import refuse_many
 from fedward.lab.partition.pool import Look, Pool
 from fedward.labels import NO_FINDING, SEPARATOR, known
+from fedward.sites.dark_images import dark_note
 from fedward.text import count
 
 Contradicting: TypeAlias = Literal["left-out", "kept"]
@@ -63,6 +64,7 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
         return pool
     left_out = {row for row, look in enumerate(looks) if look.problem}
     notes = _unusable(where, looks, faults)
+    notes += dark_note([look.name for look in looks if look.dark], len(looks))
     contradictions = _contradictions(pool, looks)
     if contradictions and contradicting is None:
         faults.note(_contradiction(where, pool, looks, contradictions), contradicting="left-out")

@@ -25,6 +25,7 @@ from fedward.lab.partition.pool import (
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
 from fedward.sites.any_csv import GROUP_COLUMNS
+from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import read_arrays
@@ -149,7 +150,7 @@ def _looks(
         if is_blank(image):
             yield Look(name, problem="a blank image: every pixel is the same")
         else:
-            yield Look(name, digest(image))
+            yield Look(name, digest(image), dark=bool(nearly_black(image[None])[0]))
 
 
 def _prefixes(array_names: Sequence[str]) -> list[str]:

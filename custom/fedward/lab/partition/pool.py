@@ -36,6 +36,8 @@ class Look(NamedTuple):
     """Why it cannot be used; empty if it can."""
     several: bool = False
     """Whether the problem is that the file holds several frames, of which none are chosen."""
+    dark: bool = False
+    """Whether it shows next to nothing (:mod:`fedward.sites.dark_images`)."""
 
 
 def no_looks() -> Iterator[Look]:
@@ -72,6 +74,8 @@ class Pool:
     """Site, its rows of each split, folder of the site files -> content of its file."""
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Further columns of N values each, by name."""
+    used_columns: frozenset[str] = frozenset()
+    """Those of the columns that say what an image is, or whose label it has."""
     grouped: bool = False
     """Whether the data set says which images stay together."""
     rendering: Rendering = PLAIN

@@ -151,8 +151,11 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
             "No column says which images are of one patient or lesion, so each image counts as "
             "one patient."
         )
+        unused = {
+            name: cells for name, cells in pool.columns.items() if name not in pool.used_columns
+        }
         notes += patients_note(
-            like_patients(pool.columns), lambda name: option("columns", {"group": name})
+            like_patients(unused), lambda name: option("columns", {"group": name})
         )
     if not pool.label_kind.exclusive:
         notes.append("An image may show several of the classes, or none.")
