@@ -10,6 +10,7 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.label_choices import LabelChoices
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.operation.data_spec import data_spec
 from fedward.operation.next_step import next_after_doctor
@@ -388,3 +389,31 @@ def test_blank_images_and_pictures_of_two_labels_are_no_site_s(tmp_path):
         for index in split
     }
     assert used == set(range(90)) - {4, 5, 33}
+
+
+def test_a_number_that_may_be_no_label_is_decided(tmp_path):
+    labels = np.where(np.arange(60) % 6 == 0, -1, np.arange(60) % 2)
+    np.savez(tmp_path / "a.npz", images=images(60), labels=labels)
+    with pytest.raises(DataError, match=r"found -1 \(10\)\. .*--labels=-1="):
+        read_npz(tmp_path / "a.npz")
+    choices = LabelChoices({"-1": ""})
+    assert read_npz(tmp_path / "a.npz", ["x", "y"], choices=choices).classes == ("x", "y")
+    partition(tmp_path / "a.npz", tmp_path / "sites", Wanted(sites=1, choices=choices))
+    site = load_site(
+        tmp_path / "sites" / "site-1.yaml", DataSpec(classes=("0", "1"), image_size=28, channels=1)
+    )
+    numbers = {place: int(name.partition("-")[2]) for place, name in enumerate(site.labelled.ids)}
+    assert [labels[numbers[place]] for place in numbers] == site.labelled.labels.tolist()
+    assert {int(name.partition("-")[2]) % 6 for name in site.unlabelled.ids} == {0}
+
+
+def test_one_hot_labels_are_one_class_unless_they_are_findings(tmp_path):
+    hot = np.eye(3, dtype=int)[np.arange(60) % 3]
+    np.savez(tmp_path / "a.npz", images=images(60), labels=hot)
+    assert read_npz(tmp_path / "a.npz").labels.tolist() == [0, 1, 2] * 20
+    several = read_npz(tmp_path / "a.npz", choices=LabelChoices(kind="several"))
+    assert several.labels.tolist() == hot.tolist()
+    partition(tmp_path / "a.npz", tmp_path / "sites", Wanted(sites=1))
+    spec = DataSpec(classes=("0", "1", "2"), image_size=28, channels=1)
+    test = load_site(tmp_path / "sites" / "site-1.yaml", spec).test
+    assert [int(name.partition("-")[2]) % 3 for name in test.ids] == test.labels.tolist()

@@ -137,6 +137,7 @@ def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[Imag
     if file.indices is not None:
         prefixes += ["train_", ""]
     images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
+    labels = _in_kind(labels, label_kind)
     _check_kind(file, split, labels, label_kind)
     return images, labels
 
@@ -151,6 +152,7 @@ def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Lab
         where = f"site {file.site}, {file.file}, {split}"
         try:
             images, labels = read_arrays(file.file, [prefix], where)
+            labels = _in_kind(labels, label_kind)
             _check_kind(file, split, labels, label_kind)
             parts.append((images, labels))
         except DataError as error:
@@ -159,6 +161,21 @@ def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Lab
         raise together(faults)
     images_of_splits, labels_of_splits = zip(*parts, strict=True)
     return JoinedImages(images_of_splits, f"{file.file}"), np.concatenate(labels_of_splits)
+
+
+def is_one_hot(labels: Labels) -> bool:
+    """Return whether each row of labels (N, C) has one 1 beside zeros, as exclusive classes have.
+
+    A single column, or no row, says nothing.
+    """
+    if labels.ndim != 2 or labels.shape[1] < 2 or not len(labels):
+        return False
+    return bool(((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all())
+
+
+def _in_kind(labels: Labels, label_kind: "LabelKind") -> Labels:
+    """Return one-hot labels (N, C) as (N,) where an image has one label, and others as they are."""
+    return labels.argmax(axis=1) if label_kind.exclusive and is_one_hot(labels) else labels
 
 
 def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:

@@ -47,6 +47,8 @@ class _Rows:
     repeats: int = 0
     """Rows that say of an image what an earlier row says."""
     without_image: int = 0
+    decided: list[int] = field(default_factory=list)
+    """Lines of rows that are left out because a person has decided so."""
     problems: dict[int, str] = field(default_factory=dict)
     """Line of any other row -> why it cannot be used, as it may have no image."""
     contradictions: list[str] = field(default_factory=list)
@@ -60,6 +62,9 @@ class _Rows:
         finder: ImageFinder,
     ) -> None:
         """Use a row, or note why it cannot be used."""
+        if record.line in labels.left_out:
+            self.decided.append(record.line)
+            return
         try:
             image = _listed_image(record, column_of, labels, finder)
             # The list of an archive's export names its reports, too, which are no damaged images.
@@ -101,10 +106,11 @@ class _Rows:
 
     def lines_note(self) -> list[str]:
         """Return a note of the lines that are left out; empty for fewer than two."""
-        if len(self.problems) < 2:
+        left_out = sorted((*self.problems, *self.decided))
+        if len(left_out) < 2:
             return []
-        lines = ", ".join(map(str, sorted(self.problems)[:_LINES_NAMED]))
-        more = ", ..." if len(self.problems) > _LINES_NAMED else ""
+        lines = ", ".join(map(str, left_out[:_LINES_NAMED]))
+        more = ", ..." if len(left_out) > _LINES_NAMED else ""
         return [f"Lines that are left out: {lines}{more}."]
 
     def note(self, total: int) -> str:
@@ -114,6 +120,7 @@ class _Rows:
             "without a picture": self.left_out.total,
             "without an image": self.without_image,
             "otherwise unusable": len(self.problems) - self.without_image,
+            "with none or several of the classes, left out": len(self.decided),
             "repeating another row": self.repeats,
         }
         counts = [f"{number} {name}" for name, number in parts.items() if number or name == "used"]

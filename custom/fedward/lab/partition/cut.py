@@ -213,7 +213,7 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             expected="image files",
             found=f"{source}",
         )
-    return read_npz(source, wanted.classes, joined=wanted.resplit, faults=faults)
+    return read_npz(source, wanted.classes, wanted.resplit, wanted.choices, faults=faults)
 
 
 def _centralised(cut: Cut) -> Cut:
@@ -241,9 +241,9 @@ def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
             found=f"{source}",
         )
     given = wanted.choices.options()
-    if source.is_dir():
-        # The folders of classes have names, which may have to be decided as well.
-        given = [name for name in given if name != "labels"]
+    # Names of folders and numbers may have to be decided as well.
+    allowed = ("labels",) if source.is_dir() else ("labels", "label-kind")
+    given = [name for name in given if name not in allowed]
     if wanted.prefix:
         given.append("prefix")
     if given:

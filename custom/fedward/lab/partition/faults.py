@@ -25,6 +25,7 @@ class Faults:
         self._command = command
         self._errors: list[FedwardError] = []
         self._decisions: dict[str, Decision] = {}
+        self._undecidable = 0
 
     @contextmanager
     def noted(self, **decisions: Decision) -> Iterator[None]:
@@ -43,6 +44,7 @@ class Faults:
                 decide it. Of an option that is decided twice, texts are joined.
         """
         self._errors.append(error)
+        self._undecidable += not decisions
         for name, value in decisions.items():
             earlier = self._decisions.get(name)
             if isinstance(earlier, Mapping) and isinstance(value, Mapping):
@@ -66,4 +68,7 @@ class Faults:
         error = together(self._errors, "must be mended or decided")
         if not command:
             return error
-        return type(error)(f"{error}", f"\nWith the likeliest decision of each:\n{command}")
+        which = "With the likeliest decision of each:"
+        if self._undecidable:
+            which = "Once the rest is mended, with the likeliest decisions:"
+        return type(error)(f"{error}", f"\n{which}\n{command}")

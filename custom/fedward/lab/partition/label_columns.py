@@ -21,7 +21,7 @@ _MOSTLY = 0.75
 """Share of rows with exactly one 1, from which columns may be meant as exclusive classes."""
 
 _MUST_BE_DECIDED: tuple[tuple[Answer, str], ...] = (
-    ("uncertain", "-1"),
+    ("uncertain", "cells of doubt"),
     ("blank", "empty cells beside others"),
 )
 """What cells of findings say that are neither 0 nor 1, and how an error calls them."""
@@ -47,6 +47,8 @@ class RowLabels(NamedTuple):
     """Line of any other row -> why its label cannot be used."""
     label_kind: LabelKind
     notes: list[str]
+    left_out: frozenset[int] = frozenset()
+    """Lines of rows that a person has decided to leave out."""
 
 
 def label_columns(
@@ -133,7 +135,15 @@ def labels_in_columns(
     rows = {record.line: _answers(record, columns) for record in records}
     try:
         label_kind = _kind(path, rows, choices)
-        rules = _readings(path, columns, rows, label_kind, choices, faults)
+        doubtful = sorted(
+            {
+                record.cells[name]
+                for record in records
+                for name in columns
+                if answer_in(record.cells[name]) == "uncertain"
+            }
+        )
+        rules = _readings(path, columns, rows, label_kind, choices, faults, doubtful)
     except DataError as error:
         faults.note(error, label_kind="one")
         # Whether empty cells must be decided depends on the kind.
@@ -141,7 +151,13 @@ def labels_in_columns(
         rules = _LIKELY_READINGS
     words_of: dict[int, list[str]] = {}
     problems: dict[int, str] = {}
+    left_out = set()
     for record in records:
+        row = rows[record.line]
+        is_readable = not {"other", "uncertain"} & set(row)
+        if choices.kind == "one" and is_readable and row.count("1") != 1 and not _is_empty(row):
+            left_out.add(record.line)
+            continue
         try:
             check_columns(record, columns, label_kind, rules)
         except BadRow as problem:
@@ -153,7 +169,7 @@ def labels_in_columns(
     texts = _texts(path, words_of, label_kind, choices, faults)
     notes = [_kind_note(rows, len(columns), label_kind)]
     notes += cell_notes(records, columns, rules, label_kind)
-    return RowLabels(texts, problems, label_kind, notes)
+    return RowLabels(texts, problems, label_kind, notes, frozenset(left_out))
 
 
 def _kind_note(rows: Mapping[int, Sequence[Answer]], columns: int, label_kind: LabelKind) -> str:
@@ -249,8 +265,12 @@ def _readings(
     label_kind: LabelKind,
     choices: LabelChoices,
     faults: Faults,
+    doubtful: Sequence[str],
 ) -> CellRules:
-    """Return how cells are read that are neither 0 nor 1; a fault where nobody has decided."""
+    """Return how cells are read that are neither 0 nor 1; a fault where nobody has decided.
+
+    ``doubtful``: the different cells that say that somebody doubts, as they are written.
+    """
     rules = choices.cell_rules
     for answer, found in _MUST_BE_DECIDED:
         if rules.reading(answer) or (label_kind.exclusive and answer == "blank"):
@@ -267,7 +287,8 @@ def _readings(
                     f"{path}, columns of labels",
                     _reading_remedy(answer),
                     expected="0 or 1 for each finding",
-                    found=f"{found} ({_in_words(counts)})",
+                    found=f"{', '.join(doubtful) if answer == 'uncertain' else found} "
+                    f"({_in_words(counts)})",
                 ),
                 **{answer: _LIKELY_READINGS.reading(answer) or ""},
             )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, option, reason_of
 from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import (
     Classes,
     Listing,
@@ -28,7 +29,7 @@ from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
-from fedward.sites.npz import read_arrays
+from fedward.sites.npz import is_one_hot, read_arrays
 from fedward.sites.stored_images import StoredImages
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -38,6 +39,7 @@ def read_npz(
     path: Path,
     classes: Sequence[str] = (),
     joined: bool = False,
+    choices: LabelChoices = NO_CHOICES,
     *,
     faults: Faults | None = None,
 ) -> Pool:
@@ -56,6 +58,8 @@ def read_npz(
             file has ``label_names``: names of the classes to use, in their order; images of other
             classes are left out.
         joined: whether images of any of the file's splits may be in any split of a site.
+        choices: what numbers mean that may be no label, as -1 and 255; and whether labels (N, C)
+            with one 1 in each row are findings, although they look like one class each.
         faults: gets what is wrong with the arrays; None: it is raised.
 
     Raises:
@@ -80,9 +84,25 @@ def read_npz(
     noted.refuse()
     labels = _joined(path, labels_of_splits)
     counts = [len(split_labels) for split_labels in labels_of_splits]
+    notes: tuple[str, ...] = ()
+    if choices.kind != "several" and is_one_hot(labels):
+        labels = labels.argmax(axis=1)
+        notes = (
+            "Each row of the labels has one 1, which is its class. If an image may show several: "
+            f"{option('label-kind', 'several')}.",
+        )
     multi_label = not kind_of_labels(labels).exclusive
     numbers = list(range(labels.shape[1])) if multi_label else sorted(set(labels.tolist()))
-    name_of = _label_names(numbers, label_names, classes)
+    if not multi_label and label_names is None:
+        meanings = _meanings(path, labels, classes, choices, noted)
+        if faults is None:
+            noted.refuse()
+        named = [number for number in numbers if number not in meanings]
+        name_of = {**_label_names(named, None, classes), **meanings}
+        if classes:
+            classes = [name for name in classes if is_label(name)]
+    else:
+        name_of = _label_names(numbers, label_names, classes)
     take = _take_findings if multi_label else _take_numbers
     chosen = take(labels, name_of, classes)
     columns = _columns(other_arrays, prefixes, counts)
@@ -103,7 +123,7 @@ def read_npz(
         for number, name in name_of.items()
         if multi_label or name in chosen.classes or not is_label(name)
     }
-    notes = chosen.notes
+    notes += chosen.notes
     if not classes and "label_names" not in other_arrays:
         notes = (
             *notes,
@@ -123,6 +143,29 @@ def read_npz(
         notes=notes,
         looks=partial(_looks, images, splits, indices, chosen.rows),
     )
+
+
+def _meanings(
+    path: Path,
+    labels: Labels,
+    classes: Sequence[str],
+    choices: LabelChoices,
+    faults: Faults,
+) -> dict[int, str]:
+    """Return number -> class, empty for none, of the numbers that a person has decided.
+
+    A number that may be no label is a fault until then, unless each number is named.
+    """
+    counts = {
+        str(number): int(count)
+        for number, count in zip(*np.unique(labels, return_counts=True), strict=True)
+    }
+    if len(classes) == len(counts):
+        return {}
+    decided = with_decisions(
+        f"{path}", np.repeat(list(counts), list(counts.values())).tolist(), choices, [], faults
+    )
+    return {int(text): name for text, name in decided.meanings.items() if text in counts}
 
 
 def _looks(
