@@ -1,5 +1,6 @@
 """Machines as they are: users without a name, paths with spaces, streams without umlauts."""
 
+import argparse
 import errno
 import getpass
 import io
@@ -160,3 +161,14 @@ def test_a_machine_without_temporary_folder_is_told_what_to_set(
         "fedward: This machine has no folder for temporary files that can be written. "
         "Set TMPDIR to one that can.\n"
     )
+
+
+def test_a_name_that_the_locale_cannot_write_is_no_traceback(monkeypatch, capsys):
+    def command(_):
+        raise UnicodeEncodeError("ascii", "/data/Röntgen", 7, 8, "ordinal not in range(128)")
+
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    assert cli._run(argparse.Namespace(command=command)) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "R\\xf6ntgen" in error
+    assert "Set PYTHONUTF8=1" in error

@@ -129,6 +129,9 @@ def _run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         complain(f"interrupted{options.hint}")
         return 130
+    except UnicodeEncodeError as error:
+        complain(_unwritten(error))
+        return 1
     except BrokenPipeError:  # The reader has seen enough, as in `fedward doctor KIT | head`.
         _drop_output()
     except (OSError, SafetensorError) as error:
@@ -137,6 +140,18 @@ def _run(options: argparse.Namespace) -> int:
         complain(str(_explained(error, options)))
         return 1
     return code
+
+
+def _unwritten(error: UnicodeEncodeError) -> str:
+    """Return what to do about a path or name with letters that this process cannot write."""
+    near = error.object[max(0, error.start - 20) : error.end + 20]
+    remedy = "Rename it in UTF-8."
+    if sys.getfilesystemencoding() != "utf-8":
+        remedy = "Set PYTHONUTF8=1 and LC_ALL=C.UTF-8, or use names of ASCII letters alone."
+    return (
+        f"{near!a}: expected a path or name that can be written in "
+        f"{sys.getfilesystemencoding()}, found other letters. {remedy}"
+    )
 
 
 @contextmanager

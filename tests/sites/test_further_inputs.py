@@ -188,7 +188,9 @@ def test_folders_of_fewer_than_two_classes_say_where_the_images_are(tmp_path, na
 def test_a_link_gives_no_image_a_second_label(tmp_path):
     lay(tmp_path, ["A/1.png", "B/1.png"])
     (tmp_path / "C").symlink_to(tmp_path / "A")
-    with pytest.raises(DataError, match=r"C/1\.png, a link to an image of A\. Remove the links"):
+    with pytest.raises(
+        DataError, match=r"A/1\.png \(A\) and C/1\.png \(C\), which are one file\. Remove the links"
+    ):
         read_folder(tmp_path)
 
 
@@ -244,3 +246,10 @@ def test_a_column_of_labels_is_not_taken_for_patients(images, tmp_path):
     read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", codes)
     text = partition(tmp_path / "t.csv", tmp_path / "sites", Wanted(sites=1, images=images))
     assert "uses the column" not in " ".join(text.split())
+
+
+def test_what_machines_hide_in_folders_is_no_image(tmp_path):
+    names = [f"{label}/{number}.png" for label in "ab" for number in range(6)]
+    hidden = ["a/.ipynb_checkpoints/0-checkpoint.png", "@eaDir/0.png", "b/__MACOSX/0.png"]
+    pool = read_folder(lay(tmp_path / "scans", [*names, *hidden]))
+    assert (pool.classes, len(pool.labels)) == (("a", "b"), 12)

@@ -8,6 +8,18 @@ from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.dicom_header import begins_as_dicom, object_without_picture
 from fedward.text import count, natural
 
+_OF_MACHINES = frozenset(
+    {
+        "__macosx",
+        "@eadir",
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "system volume information",
+        "lost+found",
+    }
+)
+"""Folders, in lower case, in which storage and systems keep copies and thumbnails."""
 _KINDS = 5
 """Kinds of files that a note names at most."""
 
@@ -125,9 +137,22 @@ def _most_common(counts: Counter[str]) -> str:
     return ", ".join(shown)
 
 
+def is_hidden(path: Path) -> bool:
+    """Return whether a file or folder is hidden, or one of a machine, such as ``@eaDir``."""
+    return path.name.startswith(".") or path.name.lower() in _OF_MACHINES
+
+
 def files_below(folder: Path) -> list[Path]:
-    """Return all files in a folder and its sub-folders except hidden ones, in natural order."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    """Return all files in a folder and its sub-folders, in natural order.
+
+    Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
+    """
+    files = []
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        hidden = any(map(is_hidden, (inside, *inside.parents)))
+        if path.is_file() and not hidden:
+            files.append(path)
     return sorted(files, key=lambda path: natural(path.as_posix()))
 
 

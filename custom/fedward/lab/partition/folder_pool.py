@@ -12,11 +12,22 @@ from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_man
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import Pool, is_label
 from fedward.sites.decoding import BadRow
-from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
+from fedward.sites.files import (
+    LeftOut,
+    files_below,
+    is_hidden,
+    is_image,
+    locate,
+    volumes_in,
+)
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.split import SPLIT_NAMES
 from fedward.text import natural
 
+_MOST_NAMED = 5
+"""Files of a folder that an error names."""
+_VOLUMES = (".mgz", ".mgh", ".img", ".hdr", ".nrrd", ".nhdr", ".mha", ".mhd")
+"""Endings of volumes that are not read."""
 _MASK = re.compile(r"[ _-](mask|seg|segmentation|superpixels)([ _-]?\d+)?$", re.IGNORECASE)
 """How the name of a mask ends, beside the image that has the rest as its name."""
 
@@ -92,7 +103,7 @@ def _listed(
     problems: list[str] = []
     left_out = LeftOut()
     masks = 0
-    labels_of: dict[Path, str] = {}
+    first_of: dict[Path, tuple[str, str]] = {}
     for class_folder in class_folders:
         paths = left_out.images(_files(class_folder.path, rendering))
         pictures = _without_masks(paths)
@@ -107,13 +118,14 @@ def _listed(
             except BadRow as problem:
                 problems.append(f"{name!r}: {problem}")
             else:
-                other_label = labels_of.setdefault(file, class_folder.label)
-                if other_label != class_folder.label:
+                earlier, label = first_of.setdefault(file, (name, class_folder.label))
+                if label != class_folder.label:
                     raise DataError(
                         f"{folder}",
                         "Remove the links.",
                         expected="one label for each image",
-                        found=f"{name}, a link to an image of {other_label}",
+                        found=f"{earlier} ({label}) and {name} ({class_folder.label}), which are "
+                        "one file",
                     )
                 images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
     return images, problems, left_out, masks
@@ -146,13 +158,18 @@ def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder])
 
 def _without_masks(paths: Sequence[Path]) -> list[Path]:
     """Return the paths without masks that lie beside their image, as ``1_mask.png``."""
-    stems = {path.parent / path.stem for path in paths}
+    stems = {path.parent / _stem(path) for path in paths}
     pictures = []
     for path in paths:
-        stem = _MASK.sub("", path.stem)
-        if stem == path.stem or path.parent / stem not in stems:
+        stem = _MASK.sub("", _stem(path))
+        if stem == _stem(path) or path.parent / stem not in stems:
             pictures.append(path)
     return pictures
+
+
+def _stem(path: Path) -> str:
+    """Return a file's name without its ending, which of volumes may be ``.nii.gz``."""
+    return path.stem.removesuffix(".nii")
 
 
 def _refuse_folders(
@@ -163,7 +180,9 @@ def _refuse_folders(
 ) -> None:
     """Raise DataError for a folder with images of fewer than two classes."""
     names = sorted(path.name for path in folder.iterdir())
-    found = f"{', '.join(names):.200}" or "nothing"
+    found = f"{', '.join(names[:_MOST_NAMED])}" or "nothing"
+    if len(names) > _MOST_NAMED:
+        found += f" and {len(names) - _MOST_NAMED} more"
     if images:
         found = f"images of {images[0].label or 'none'} alone"
     remedy = "Name another folder, or a CSV."
@@ -173,7 +192,10 @@ def _refuse_folders(
             remedy = f"If the classes are below, name {place}."
             break
     if notes:
-        remedy = f"{' '.join(notes)} {remedy} Images of other formats must be converted to PNG."
+        formats = "Images of other formats must be converted to PNG."
+        if any(ending in note for note in notes for ending in _VOLUMES):
+            formats = "Volumes of other formats must be converted to NIfTI (.nii.gz)."
+        remedy = f"{' '.join(notes)} {remedy} {formats}"
     raise DataError(
         f"{folder}",
         remedy,
@@ -265,5 +287,5 @@ def _series_in(class_folder: Path) -> int:
 
 def _folders(folder: Path) -> list[Path]:
     """Return the folders in a folder that are not hidden, in natural order."""
-    folders = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    folders = [path for path in folder.iterdir() if path.is_dir() and not is_hidden(path)]
     return sorted(folders, key=lambda path: natural(path.name))
