@@ -14,6 +14,7 @@ from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
+from fedward.lab.partition.npz_pool import read_npz
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file
@@ -253,3 +254,23 @@ def test_what_machines_hide_in_folders_is_no_image(tmp_path):
     hidden = ["a/.ipynb_checkpoints/0-checkpoint.png", "@eaDir/0.png", "b/__MACOSX/0.png"]
     pool = read_folder(lay(tmp_path / "scans", [*names, *hidden]))
     assert (pool.classes, len(pool.labels)) == (("a", "b"), 12)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"image,label\n", "expected rows of images, found no row"),
+        (b"\x93NUMPY\x01\0", r"found one array of NumPy \(npy\)\. .*as an npz file"),
+        (b"\x89HDF\r\n\x1a\n", "found an HDF5 file"),
+    ],
+)
+def test_a_source_of_another_kind_is_named(tmp_path, content, words):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(DataError, match=words):
+        read_csv(tmp_path / "t.csv", tmp_path)
+
+
+def test_pickled_objects_are_refused_without_numpys_advice(tmp_path):
+    np.savez(tmp_path / "a.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.array([None, 1]))
+    with pytest.raises(DataError, match="pickled objects, or no npz file"):
+        read_npz(tmp_path / "a.npz")

@@ -21,6 +21,16 @@ _LOOKED_AT = 50
 """Rows that are compared with the header to find the delimiter."""
 _GUESSED = "cp1252"
 """Encoding of a CSV that is neither UTF-8 nor UTF-16."""
+_OTHER_KINDS = {
+    b"\x93NUMPY": "one array of NumPy (npy)",
+    b"\x89HDF": "an HDF5 file",
+    b"MATLAB 5.0 MAT": "a file of MATLAB",
+    b"PAR1": "a Parquet file",
+    b"\x80\x04\x95": "a pickle of Python",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+}
+"""First bytes of other files that may be named in place of a CSV, and what they are."""
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 """First bytes of Excel's and LibreOffice's own files, and of Excel's old ones."""
 
@@ -164,6 +174,14 @@ def _decode(path: Path, where: str) -> tuple[str, str]:
             expected="a CSV file",
             found="a workbook of Excel or LibreOffice, or another archive",
         )
+    for start, kind in _OTHER_KINDS.items():
+        if content.startswith(start):
+            raise DataError(
+                where,
+                "Save its table as a CSV, or its arrays as an npz file (docs/data.md).",
+                expected="a CSV file",
+                found=kind,
+            )
     for encoding in _encodings(content[:1000]):
         try:
             text = content.decode(encoding)

@@ -171,6 +171,10 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     noted = faults or Faults()
     named = columns or {}
     records, malformed, header = read_image_list(path)
+    if not records and not malformed:
+        raise DataError(
+            f"{path}", "Name another CSV, or add rows.", expected="rows of images", found="no row"
+        )
     column_of = columns_by_purpose(path, header, named, findings)
     for purpose in ("label", "image"):
         with noted.noted(columns={purpose: column_of[purpose]}):
