@@ -135,7 +135,7 @@ def test_doctor_counts_tags_and_tells_no_value(tmp_path):
         "one PatientID: s0 (train), s6 (test)",
     ):
         assert told in text
-    assert "window: [" not in examine(site_of(root, window=[50, 90]), SPEC).text()
+    assert "window: [" not in " ".join(examine(site_of(root, window=[50, 90]), SPEC).headers)
     assert not {"mueller", "4711"} & set(text.lower().replace("-", " ").split())
 
 
