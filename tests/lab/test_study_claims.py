@@ -209,6 +209,17 @@ def test_without_a_reference_nothing_is_concluded() -> None:
     assert "**not judged**, no reference on raw pixels was recorded." in said(CLAIMED, lines)
 
 
+def test_synthetic_images_that_no_row_uses_do_not_tell_labels_apart() -> None:
+    """Jobs have synthetic images of their own, which rows with site files never see."""
+    lines = lines_of(CLAIMED)
+    for cell, record in lines.items():
+        if cell.row == "ssfl":
+            settings = {**record.settings, "synthetic": {"sites": 77}}
+            lines[cell] = replace(record, settings=settings)
+    assert results_of(CLAIMED, lines).same_labels("all", "lower", "ssfl")
+    assert not results_of(CLAIMED, lines).same_labels("all", "lower", "upper")
+
+
 def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     """The upper row does not beat the lower one; a reference does, and is the bound."""
     study = study_of(claims=[BETTER])

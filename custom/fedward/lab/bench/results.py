@@ -174,7 +174,9 @@ class Results:
         first = next(iter(self.by_seed(variant, row).values()))
         bought = getattr(_method_settings(first), "target_fraction", 1.0)
         words = [_number(word) for word in self._cut(variant, row) if word != "--pooled"]
-        return (words, self.study.rows[row].labels, bought, first.settings.get("synthetic"))
+        # Jobs differ in their synthetic images, which a row with site files does not use.
+        synthetic = None if words != [""] else first.settings.get("synthetic")
+        return (words, self.study.rows[row].labels, bought, synthetic)
 
     def _cut(self, variant: str, row: str) -> list[str]:
         """Return how a row's images are cut, without the seed; else the folder of site files."""
