@@ -9,7 +9,8 @@ from run_folders import SITES, write_run
 from fedward.cards import LONGEST_TEXT, STUDY_ITEMS
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.report import write_report
+from fedward.report import Run, write_report
+from fedward.runs.about import spelled_out
 from fedward.sites.site_file import read_site_file
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -56,7 +57,15 @@ def test_what_nobody_states_is_said(folder):
     assert (unusable["site-1"], unusable["site-3"]) == ("fewer than 5", "Not stated")
     sheet = Page((folder / "clinician.html").read_text(encoding="utf-8")).text
     assert "Dates of the images: not stated" in sheet
+    for text in (sheet, report.text):
+        assert "Not intended for: not stated" in text
     assert "Who labelled, and how: stated by 2 of 10 sites, in the full report" in sheet
+
+
+def test_classes_that_a_text_names_are_spelled_out(folder):
+    run = Run.load(folder)
+    assert spelled_out(run, "Better.", "It misses NV (MEL).").startswith("MEL\N{NO-BREAK SPACE}")
+    assert spelled_out(run, "It misses NV, MELANOMA.") == ""
 
 
 @pytest.mark.parametrize("text", ["x" * (LONGEST_TEXT + 1), "a\u202eb", "\x1b[2J"])

@@ -53,6 +53,25 @@ def test_headings_sort_and_totals_stay_last(page: Chrome) -> None:
     assert len(page.find_elements(By.CSS_SELECTOR, "#table-sites [aria-sort]")) == 1
 
 
+def test_the_first_screen_of_a_small_laptop_holds_all_answers(page: Chrome) -> None:
+    size = {"width": 1366, "height": 625, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    boxes = page.find_elements(By.CSS_SELECTOR, ".answers > div")
+    ends = [box.rect["y"] + box.rect["height"] for box in boxes]
+    assert 0 < max(ends) <= 625
+
+
+def test_on_paper_only_long_tables_stay_folded(page: Chrome) -> None:
+    """Unless the reader has opened them; afterwards all is as before."""
+    state = """
+        dispatchEvent(new Event(arguments[0]));
+        const fold = (name) => document.getElementById(name).closest("details").open;
+        return ["findings", "clinical", "settings"].map(fold);
+    """
+    assert page.execute_script(state, "beforeprint") == [True, True, False]
+    assert page.execute_script(state, "afterprint") == [False, False, False]
+
+
 def test_the_pointer_shows_values_of_the_nearest_round(page: Chrome) -> None:
     said = page.execute_script("""
         const svg = document.querySelector("svg[data-values]");

@@ -51,7 +51,7 @@ def test_numbers_are_those_of_the_report(folder):
     assert page.text.count("Ask a human about every image: it never answers SCC.") == 1
     assert report.text.count("Ask a human about every image: it never answers SCC.") == 1
     assert "If a human reads" not in page.text + report.text
-    assert "Data: images of their own at 10 sites" in page.text
+    assert "Data: images of 10 sites, none synthetic, as each site stated." in page.text
 
 
 def test_limits_name_what_is_missed_or_was_not_tested(folder):
@@ -69,6 +69,17 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
     text = page.text.replace("\n", " ")
     assert f"right for {accuracy[worst]:.0f} of 100 images at {worst} (95 % interval" in text
     assert f"tested) and for {accuracy[best]:.0f} at {best}." in text
+
+
+def test_both_pages_say_which_classes_are_found_least(folder):
+    lowest = Verdict.of(Run.load(folder)).classes[:4]
+    for name in ("clinician.html", "report.html"):
+        page = Page((folder / name).read_text(encoding="utf-8"))
+        assert lowest[0].name == "SCC"
+        assert page.by_id["least"].startswith("It finds least of SCC (0 of 100 images), ")
+        assert re.findall(r"(\w+) \((\d+)", page.by_id["least"]) == [
+            (one.name, f"{one.value * 100:.0f}") for one in lowest
+        ]
 
 
 def test_both_pages_lead_to_each_other_and_nowhere_else(folder):
@@ -222,9 +233,9 @@ def test_a_human_is_asked_by_finding(tmp_path):
     found = {one.name: one for one in Verdict.of(Run.load(folder)).findings}
     assert (found["Mass"].refer[-1], found["Hernia"].refer[-1]) == (0, None)
     assert 0 < found["Edema"].refer[-1] < 1
-    assert "its answer, yes or no, is right for 95 of 100 images or more: Mass." in page.text
+    assert "Mass: its answer, yes or no, is right for 95 of 100 images or more" in page.text
     assert max(found[name].found.value for name in ("Edema", "Hernia")) < 0.9
-    assert "so a human must read all: Edema, Hernia." in page.text
+    assert "Edema, Hernia: it finds fewer than 90 of 100" in page.text
     assert page.unclosed == []
 
 

@@ -193,7 +193,7 @@ def test_runs_on_other_test_images_are_not_paired(tmp_path):
         ),
         (
             (),
-            "Data: images of their own at 10 sites, as each site said. No synthetic images.",
+            "Data: images of 10 sites, none synthetic, as each site stated.",
             False,
         ),
         (None, "This run does not record whether its images were synthetic.", False),

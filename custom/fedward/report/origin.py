@@ -24,7 +24,7 @@ def origin(run: Run) -> Origin:
     sites = count(len(by_site), "site")
     synthetic = [site for site, drawn in by_site.items() if drawn]
     if not synthetic:
-        sentence = f"Data: images of their own at {sites}, as each site said. No synthetic images."
+        sentence = f"Data: images of {sites}, none synthetic, as each site stated."
         return Origin("", sentence)
     which = f"{len(synthetic)} of {sites} ({named(synthetic)})"
     if len(synthetic) == len(by_site):

@@ -73,7 +73,7 @@ for (const svg of document.querySelectorAll("svg[data-values]")) {
   svg.addEventListener("pointerleave", () => { tip.hidden = true; });
 }
 
-// Sections are folded: one that a link leads to is opened, and all of them on paper.
+// Sections are folded: one that a link leads to is opened, and on paper all but long tables.
 const openTarget = () => {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const fold = target && target.closest("details");
@@ -86,7 +86,7 @@ addEventListener("hashchange", openTarget);
 openTarget();
 let folded = [];
 addEventListener("beforeprint", () => {
-  folded = [...document.querySelectorAll("details:not([open])")];
+  folded = [...document.querySelectorAll("details:not([open], .screen)")];
   for (const fold of folded) fold.open = true;
 });
 addEventListener("afterprint", () => {

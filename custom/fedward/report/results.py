@@ -14,12 +14,13 @@ from fedward.report.forest import forest
 from fedward.report.origin import Origin
 from fedward.report.sites import Sites
 from fedward.runs import verdict_words
+from fedward.runs.about import spelled_out
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import METRIC_TITLES, title_of
-from fedward.runs.verdict import Verdict
+from fedward.runs.verdict import UNNAMED, Verdict
 from fedward.text import count
 
 _MOST_WARNINGS = 3
@@ -53,6 +54,10 @@ class KeyResults:
     """The numbers that it follows from, and the lowest class and site."""
     ask_human: str
     """When a human has to read, in a sentence; empty without a verdict."""
+    found_least: str
+    """How many images of the classes that it finds least; may be empty."""
+    spelled_out: str
+    """The classes that the first screen names, with their titles; may be empty."""
     referral: Sequence[str]
     """When a human has to read."""
     not_tested: str
@@ -87,17 +92,23 @@ class KeyResults:
         if joining:
             findings += joining.sentences
         findings += words.findings(run, choices, sites.all)
+        lead = verdict_words.lead(verdict) if verdict else ""
+        ask_human = verdict_words.ask_human(verdict) if verdict else ""
+        found_least = verdict_words.found_least(verdict) if verdict else ""
+        first_warnings = [*warnings[:_MOST_WARNINGS], *_elsewhere(verdict)]
         return cls(
             banner=words.banner(run),
             origin=origin.origin(run),
             unit=origin.unit(run),
             verdict=verdict,
-            lead=verdict_words.lead(verdict) if verdict else "",
+            lead=lead,
             numbers=_numbers(verdict) if verdict else "",
-            ask_human=verdict_words.ask_human(verdict) if verdict else "",
+            ask_human=ask_human,
+            found_least=found_least,
+            spelled_out=spelled_out(run, lead, ask_human, found_least, *first_warnings),
             referral=verdict_words.referral(verdict) if verdict else (),
             not_tested=verdict_words.not_tested(verdict) if verdict else "",
-            warnings=[*warnings[:_MOST_WARNINGS], *_elsewhere(verdict)],
+            warnings=first_warnings,
             tiles=_tiles(verdict) if verdict else (),
             forest=forest(verdict) if verdict else None,
             findings=[*warnings[_MOST_WARNINGS:], *findings],
@@ -145,10 +156,12 @@ def _tiles(verdict: Verdict) -> list[Tile]:
         title = f"Always answering {verdict.common.name}"
         tiles.append(Tile("baseline", title, share, count(verdict.overall.n, unit)))
     if verdict.worst_class:
-        title = f"Lowest by class: {verdict.worst_class.name}"
+        rare = verdict.worst_class.name == UNNAMED
+        title = f"{'Lowest' if rare else 'Least found'}: {verdict.worst_class.name}"
         tiles.append(_tile("class", title, verdict.worst_class, unit))
     if verdict.worst_site:
-        title = f"Lowest site: {verdict.worst_site.name}"
+        what = "Lowest site" if verdict.overall else "Macro AUROC, lowest site"
+        title = f"{what}: {verdict.worst_site.name}"
         tiles.append(_tile("worst", title, verdict.worst_site, unit))
     if verdict.auroc:
         ends = verdict.auroc.ends() or count(verdict.auroc.sites, "site")

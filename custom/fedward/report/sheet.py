@@ -1,6 +1,5 @@
 """One page for clinicians: what the model does, how good it is, when to ask a human, its limits."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from fedward.report.clinical import ClassRates, Clinical
 from fedward.report.origin import Origin
 from fedward.report.template import template
 from fedward.runs import verdict_words
-from fedward.runs.about import About, with_titles
+from fedward.runs.about import About, spelled_out, with_titles
 from fedward.runs.choices import Choices
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
@@ -40,6 +39,8 @@ class Sheet:
     """The classes with their titles; the table names those that are not here."""
     about: Mapping[str, str]
     """What study and sites state about themselves: title -> text."""
+    purpose: Mapping[str, str]
+    """What the model is and is not intended for; empty for synthetic images."""
     sites: Sequence[SiteLine]
     trained_with: str
     """Whose images it was trained with."""
@@ -57,7 +58,7 @@ class Sheet:
     lead: str
     """The verdict in a sentence; empty without one."""
     spelled_out: str
-    """The classes that the verdict names, with their titles; empty without any."""
+    """The classes that verdict, advice and limits name, with their titles; may be empty."""
     numbers: str
     """The numbers of the verdict, of 100."""
     weakest: str
@@ -70,6 +71,8 @@ class Sheet:
     """Number of other classes."""
     ask_human: str
     """When to ask a human, in a sentence; empty without a verdict."""
+    found_least: str
+    """How many images of the classes that it finds least; may be empty."""
     referral: Sequence[str]
     """When to ask a human, if one of the classes is right."""
     independence: str
@@ -100,15 +103,21 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     findings = None
     if verdict and not verdict.exclusive and not verdict_words.why_ask_always(verdict):
         findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
+    about = About.of(run, sites)
+    source = origin.origin(run)
     lead = verdict_words.lead(verdict) if verdict else ""
+    ask_human = verdict_words.ask_human(verdict) if verdict else ""
+    found_least = verdict_words.found_least(verdict) if verdict else ""
+    limits = _limits(run, verdict)
     return Sheet(
         run=run,
         banner=words.banner(run),
-        origin=origin.origin(run),
+        origin=source,
         unit=origin.unit(run),
         round=choices.reported,
         named=_named(run, [line.name for line in shown]),
-        about=About.of(run, sites).brief,
+        about=about.brief,
+        purpose={} if source.warning else about.purpose,
         sites=sites,
         trained_with=_trained_with(run, sites, verdict),
         learned=not (verdict and verdict.unimproved),
@@ -117,26 +126,20 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         tested=verdict.tested.images if verdict else sum(line.test for line in sites),
         verdict=verdict,
         lead=lead,
-        spelled_out=_spelled_out(run, lead),
+        spelled_out=spelled_out(run, lead, ask_human, found_least, *limits),
         numbers=verdict_words.numbers_of_hundred(verdict) if verdict else "",
         weakest=verdict_words.weakest_of_hundred(verdict) if verdict else "",
         clinical=clinical,
         lines=[line for line in classes if line in shown],
         left_out=len(classes) - len(shown),
-        ask_human=verdict_words.ask_human(verdict) if verdict else "",
+        ask_human=ask_human,
+        found_least=found_least,
         referral=verdict_words.referral(verdict) if verdict else (),
         independence=verdict_words.about_images(verdict) if verdict else "",
         findings=findings,
         wanted=WANTED[-1],
-        limits=_limits(run, verdict),
+        limits=limits,
     )
-
-
-def _spelled_out(run: Run, lead: str) -> str:
-    """Return the classes that a verdict names and that have a title, each with it."""
-    words = set(re.findall(r"\w+", lead))
-    named = [f"{name} {title}" for name, title in run.titles.items() if name in words]
-    return " · ".join(named)
 
 
 def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:

@@ -1,5 +1,6 @@
 """What a run's study and sites state about themselves, and how many images each site used."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,12 +70,18 @@ class About:
 
     @property
     def brief(self) -> Mapping[str, str]:
-        """Title -> text of the items that fit one page; empty where nobody states them."""
+        """Title -> text of further items that fit one page; empty where nobody states them."""
         by_title = {item.title: item.brief for item in self.items}
         names = ("labelled_by", "devices", "dates")
         of_sites = {SITE_ITEMS[name]: by_title[SITE_ITEMS[name]] for name in names}
-        names = ("intended_use", "not_for", "contact")
-        return {STUDY_ITEMS[name]: self.study[STUDY_ITEMS[name]] for name in names} | of_sites
+        contact = STUDY_ITEMS["contact"]
+        return {contact: self.study[contact]} | of_sites
+
+    @property
+    def purpose(self) -> Mapping[str, str]:
+        """Title -> text of what the model is and is not intended for; empty if not stated."""
+        titles = (STUDY_ITEMS["intended_use"], STUDY_ITEMS["not_for"])
+        return {title: self.study[title] for title in titles}
 
 
 def _item(run: Run, name: str, title: str) -> SiteItem:
@@ -98,6 +105,17 @@ def _flow(run: Run, line: SiteLine) -> FlowLine:
     if run.unit == "image" and None not in known:
         listed = sum(number or 0 for number in known) + line.val + line.test
     return FlowLine(line, unusable, listed)
+
+
+def spelled_out(run: Run, *texts: str) -> str:
+    """Return the classes that texts name and that have a title, each with it."""
+    words = set(re.findall(r"\w+", " ".join(texts)))
+    named = [
+        f"{name} {title}".replace(" ", "\u00a0")
+        for name, title in run.titles.items()
+        if name in words
+    ]
+    return " · ".join(named)
 
 
 def with_titles(run: Run, names: Sequence[str]) -> list[str]:

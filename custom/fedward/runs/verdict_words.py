@@ -21,6 +21,8 @@ _MOST_COMPARED = 5
 """Other runs that get a sentence each, at most."""
 _MOST_UNCERTAIN = 14
 """Classes up to which those with few test images are named: the findings of a chest X-ray."""
+_MOST_FOUND_LEAST = 4
+"""Classes named with the share of their images that the model finds."""
 _CERTAIN = 30
 """Test images of a class below which its numbers are called uncertain."""
 
@@ -338,8 +340,8 @@ def not_tested(verdict: Verdict) -> str:
         if len(tested.partly) > _MOST_IN_LEAD:
             classes = f"{len(tested.partly)} of {total} classes"
         sentences.append(
-            f"Some sites have no test {unit}s of {classes}, or fewer than five, which are in no "
-            "number: practice may be worse there."
+            f"At some sites, {classes} have fewer than five test {unit}s, which are not counted: "
+            "it may be worse there."
         )
     if verdict.untested_subgroups:
         groups = listed(verdict.untested_subgroups[:_MOST_GROUPS])
@@ -369,13 +371,13 @@ def _unnamed(verdict: Verdict) -> str:
     """Return how the images of classes too rare to name are counted."""
     images = count(verdict.tested.unnamed, verdict.unit)
     together = verdict.unnamed
-    right = f", of which {together.right} are classified correctly" if together else ""
+    right = f", {together.right} classified correctly" if together else ""
     direction = ""
     if together and verdict.overall and together.value < verdict.overall.value:
         direction = ", so numbers by class look better than practice"
     return (
-        f"{images} of classes with fewer than five at a site{right}: they count among all, but in "
-        f"no number of a class{direction}."
+        f"Classes with fewer than five {verdict.unit}s at a site: {images}{right}. They count in "
+        f"the total, but in no class{direction}."
     )
 
 
@@ -663,6 +665,16 @@ def uncertain_classes(verdict: Verdict) -> str:
     if len(few) > _MOST_UNCERTAIN:
         which = f"{len(few)} of the {len(verdict.classes)} tested classes"
     return f"Numbers for {which} rest on few test {verdict.unit}s and may be far off."
+
+
+def found_least(verdict: Verdict) -> str:
+    """Return of 100 images how many it finds of each class that it finds least; may be empty."""
+    if len(verdict.classes) < 2:
+        return ""
+    least, *others = verdict.classes[:_MOST_FOUND_LEAST]
+    shares = [f"{least.name} ({of_hundred(least.value)} of 100 {verdict.unit}s)"]
+    shares += [f"{one.name} ({of_hundred(one.value)})" for one in others]
+    return f"It finds least of {listed(shares)}."
 
 
 def text(verdict: Verdict) -> str:
