@@ -16,9 +16,8 @@ RESULTS = ROOT / "docs" / "results"
 BEGIN = "<!-- all studies -->"
 END = "<!-- end all studies -->"
 NOTE = """\
-Columns to the right of *few labels* have the difference from it, repetition by repetition, with its
-95 % interval. **Bold**: the interval excludes 0. *Italics*: by the [rules]({studies}), nothing may
-be concluded from it."""
+*Few labels*: what training with few labels reaches. Further columns: differences from it. All have 95 % intervals.
+*Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the interval excludes 0."""
 
 
 def main() -> None:
@@ -36,7 +35,7 @@ def texts() -> dict[Path, str]:
         to_results = "docs/results/" if at_root else ""
         studies = "docs/studies.md" if at_root else "../studies.md"
         table = summary_table([Page(results, f"{to_results}{name}") for name, results in recorded])
-        content = f"{table}\n\n{NOTE.format(studies=studies)}"
+        content = f"{NOTE.format(studies=studies)}\n\n{table}"
         before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
         new[page] = f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"

@@ -33,13 +33,17 @@ def summary_table(pages: Sequence[Page]) -> str:
     """Return a line for each study with a row of few labels, in its first variant and metric.
 
     A difference from few labels is bold if the rules let one judge it and its 95 % interval
-    excludes 0. It is in italics if the rules withhold it.
+    excludes 0. It is in italics if the rules withhold it. A column that no study fills is omitted.
     """
-    table = Table(COLUMNS)
+    lines = []
     for page in pages:
         results = page.results
         if results.study.lower and results.by_seed(results.study.reference, results.study.lower):
-            table.add(f"[{results.study.title}]({page.link})", *_cells(results))
+            lines.append((f"[{results.study.title}]({page.link})", *_cells(results)))
+    filled = [place for place in range(len(COLUMNS)) if any(line[place] for line in lines)]
+    table = Table([COLUMNS[place] for place in filled])
+    for line in lines:
+        table.add(*(line[place] for place in filled))
     return table.markdown()
 
 
