@@ -16,8 +16,9 @@ RESULTS = ROOT / "docs" / "results"
 BEGIN = "<!-- all studies -->"
 END = "<!-- end all studies -->"
 NOTE = """\
-*Few labels*: what training with few labels reaches. Further columns: differences from it. All have 95 % intervals.
-*Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the interval excludes 0."""
+*Few labels*: what training with few labels reaches. Further columns: differences from it. All have
+95 % intervals. *Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the
+interval excludes 0."""
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ def in_short(results: Results, page: Sequence[Results]) -> str:
 def _of_claims(results: Results, page: Sequence[Results]) -> str:
     if not results.study.claims:
         return (
-            "**No difference between methods is shown**, as no claim stood in the study before it "
+            "**No difference between methods is shown**, as the study stated no claim before it "
             "ran."
         )
     by_verdict: dict[str, list[Verdict]] = {}

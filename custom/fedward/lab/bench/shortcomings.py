@@ -47,12 +47,12 @@ def _below(results: Results) -> str:
     withheld = sum(one.withheld for _, one in below)
     note = ""
     if withheld:
-        which = "All of these" if withheld == len(below) else f"{withheld} of these"
-        note = f" {which} are withheld."
+        which = "them" if withheld == len(below) else f"{withheld} of them"
         if len(below) == 1:
-            note = " This is withheld."
+            which = "it"
+        note = f" No conclusion may be drawn from {which}."
     return (
-        f"Below *{baseline}* in {metric_name(metric)} by the whole interval: "
+        f"Lower in {metric_name(metric)} than *{baseline}*, by the whole interval: "
         f"{', '.join(rows)}{others}.{note}"
     )
 
