@@ -340,8 +340,8 @@ def not_tested(verdict: Verdict) -> str:
         if len(tested.partly) > _MOST_IN_LEAD:
             classes = f"{len(tested.partly)} of {total} classes"
         sentences.append(
-            f"At some sites, {classes} have fewer than five test {unit}s, which are not counted: "
-            "it may be worse there."
+            f"Some sites have fewer than five test {unit}s of {classes}, which are not counted: it "
+            "may be worse there."
         )
     if verdict.untested_subgroups:
         groups = listed(verdict.untested_subgroups[:_MOST_GROUPS])
