@@ -199,7 +199,7 @@ def test_partition_and_doctor_are_the_commands(tmp_path, capsys, monkeypatch):
         ({"sites": "two"}, "sites=: invalid int value: 'two'"),
         ({"sites": 0}, "sites=: expected at least 1, found 0"),
         ({}, "expected sites= or by=, found .*Say into how many sites, as in sites=4"),
-        ({"labels": {"-1": ""}, "sites": 2}, "^labels=: expected a CSV, found .*Remove labels="),
+        ({"labels": {"-1": ""}, "sites": 2}, "^labels=: expected labels of the data .*found -1"),
         ({"out": "x", "sites": 2}, r"no argument out of fedward\.partition\. It is called folder"),
     ],
 )
