@@ -139,7 +139,8 @@ def test_own_images_become_a_report_and_a_model_that_answers(
     assert (tmp_path / "run" / "report.html").exists()
     verdict = Verdict.of(Run.load(tmp_path / "run"))
     tested = verdict.tested.images
-    assert 22 <= tested <= 24
+    # An uncertain finding leaves its image without a label.
+    assert tested == (22 if kind is findings else 24)
     assert main(["evaluate", "run", "sites/site-1.yaml", "--out", "one.json"]) == 0
     evaluation = json.loads(Path("one.json").read_text())
     assert evaluation["images"] == tested / 2

@@ -63,9 +63,10 @@ def units_of(images: Images) -> Units:
     names, unit_of_image = np.unique(images.groups, return_inverse=True)
     groups_of_unit: list[list[str]] = [[] for _ in names]
     for unit, row in zip(unit_of_image.tolist(), images.subgroups, strict=False):
-        known = groups_of_unit[unit] or list(row)
+        groups_so_far = groups_of_unit[unit] or list(row)
         groups_of_unit[unit] = [
-            group if group == other else NOT_STATED for group, other in zip(known, row, strict=True)
+            group if group == other else NOT_STATED
+            for group, other in zip(groups_so_far, row, strict=True)
         ]
     subgroups = tuple(map(tuple, groups_of_unit)) if images.subgroups else ()
     patients = tuple(str(name) for name in names)

@@ -309,8 +309,7 @@ def _check_surveys(
         if row["event"] == "answered":
             replied_sites |= set(row["details"]["replied"])
     for site in sorted(sites):
-        digests = [row.get("survey") for row in record.rows if row["site"] == site]
-        given_digests = {survey_digest for survey_digest in digests if survey_digest}
+        given_digests = _logged_digests(record, site, "survey")
         reported_digest = reported_digests.get(site)
         if reported_digest in given_digests:
             continue
@@ -318,6 +317,12 @@ def _check_surveys(
             raise _other_numbers(f"surveys.jsonl, {site}", record, "others")
         if given_digests and site in replied_sites:
             raise _other_numbers(f"surveys.jsonl, {site}", record, "none")
+
+
+def _logged_digests(record: SiteRecord, site: str, kind: str) -> set[str]:
+    """Return the digests of all surveys, or cards, that a site's log says it gave."""
+    digests = [row.get(kind) for row in record.rows if row["site"] == site]
+    return {given_digest for given_digest in digests if given_digest}
 
 
 def _check_cards(
@@ -333,13 +338,13 @@ def _check_cards(
     """
     info = read_info(folder)
     for site in sorted(sites):
-        digests = {row.get("card") for row in record.rows if row["site"] == site}
+        given_digests = _logged_digests(record, site, "card")
         where = f"card of {site} in run.json"
         if site in info.cards:
-            if digest(info.cards[site].model_dump(mode="json")) not in digests:
-                found = "another one" if digests - {None} else "one that the site did not give"
+            if digest(info.cards[site].model_dump(mode="json")) not in given_digests:
+                found = "another one" if given_digests else "one that the site did not give"
                 raise _other_card(where, record, found)
-        elif digests - {None} and info.status == "finished" and _has_replied(audit_rows, site):
+        elif given_digests and info.status == "finished" and _has_replied(audit_rows, site):
             raise _other_card(where, record, "none")
 
 

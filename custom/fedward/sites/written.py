@@ -21,14 +21,25 @@ CountsAs: TypeAlias = Literal["positive", "negative", "unlabelled"]
 """What a cell counts as that is neither 0 nor 1; ``unlabelled``: its image has no label."""
 Answer: TypeAlias = Literal["1", "0", "uncertain", "blank", "other"]
 
-_YES = (
-    *("1", "true", "t", "yes", "y", "ja", "j", "oui", "si", "sí", "checked"),
-    *("x", "positive", "pos", "present", "✓"),
-)
-_NO = (
-    *("0", "false", "f", "no", "n", "nein", "non", "unchecked"),
-    *("negative", "neg", "absent"),
-)
+_YES = [
+    "1",
+    "true",
+    "t",
+    "yes",
+    "y",
+    "ja",
+    "j",
+    "oui",
+    "si",
+    "sí",
+    "checked",
+    "x",
+    "positive",
+    "pos",
+    "present",
+    "✓",
+]
+_NO = ["0", "false", "f", "no", "n", "nein", "non", "unchecked", "negative", "neg", "absent"]
 _ANSWERS: dict[str, Answer] = {
     **dict.fromkeys(_YES, "1"),
     **dict.fromkeys(_NO, "0"),

@@ -97,10 +97,10 @@ def run_references(work: Repetitions, cell: Cell) -> str:
     images = ReferenceImages(experiment, work.sites_of(cell), files, work.out / "cache")
     fits = Fits(images.by_site(), experiment, images.inputs())
     results = _with_all_labels(work, cell)
-    known = [Reference(**result.reference) for result in results]
+    fitted = [Reference(**result.reference) for result in results]
     texts = []
     started = time.perf_counter()
-    for reference, outcome in fits.all(known):
+    for reference, outcome in fits.all(fitted):
         seconds = time.perf_counter() - started
         result = _record(work, cell, reference, outcome, seconds)
         results.append(result)

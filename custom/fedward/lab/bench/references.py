@@ -131,17 +131,17 @@ class Fits:
     experiment: Experiment
     inputs: Mapping[str, Inputs]
 
-    def all(self, known: Collection[Reference] = ()) -> Iterator[tuple[Reference, Outcome]]:
-        """Yield all references but the known ones; few labels only if some labels are hidden."""
+    def all(self, fitted: Collection[Reference] = ()) -> Iterator[tuple[Reference, Outcome]]:
+        """Yield the references that are not yet fitted; few labels only if some are hidden."""
         # As a site's training has one thread: several processes would wait for each other.
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1), warnings.catch_warnings():
-            # A class with a single image at a site has no spread of its own, which shrinkage mends.
+            # A class with one image at a site has no variance of its own; shrinkage supplies it.
             warnings.filterwarnings("ignore", "Only one sample available")
-            yield from self._all(known)
+            yield from self._all(fitted)
 
-    def _all(self, known: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
+    def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
         hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
         training = [name for name, site in self.sites.items() if len(site.train)]
         for name in self.inputs:
@@ -153,7 +153,7 @@ class Fits:
                 for model in MODELS[name]:
                     for labels in ("few", "all") if hidden else ("all",):
                         reference = Reference(name, model, place, labels)
-                        if reference not in known:
+                        if reference not in fitted:
                             yield reference, self._outcome(reference, members_by_name)
 
     def _members(self, name: str, sites: Sequence[str]) -> _Members:

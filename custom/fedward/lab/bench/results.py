@@ -175,7 +175,8 @@ class Results:
         bought = getattr(_method_settings(first), "target_fraction", 1.0)
         words = [_number(word) for word in self._cut(variant, row) if word != "--pooled"]
         # Jobs differ in their synthetic images, which a row with site files does not use.
-        synthetic = None if words != [""] else first.settings.get("synthetic")
+        has_site_files = bool(self.study.partition or self.study.rows[row].sites)
+        synthetic = None if has_site_files else first.settings.get("synthetic")
         return (words, self.study.rows[row].labels, bought, synthetic)
 
     def _cut(self, variant: str, row: str) -> list[str]:
