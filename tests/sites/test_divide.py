@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedward.errors import ConfigError
 from fedward.lab.partition import dirichlet as dirichlet_module
 from fedward.lab.partition.dirichlet import dirichlet
-from fedward.lab.partition.divide import divide, divide_by
+from fedward.lab.partition.divide import divide, divide_by, without_public
 from fedward.lab.partition.pool import Listing, Pool
 from fedward.seeds import numpy_generator
 from fedward.sites.rendering import Rendering, Slices
@@ -314,3 +314,46 @@ def test_a_site_too_small_tells_what_is_counted():
 def test_an_unknown_column_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"a column of the data \(hospital\), found clinic"):
         divide_by(pool(np.zeros(60), hospital=["a"] * 60), "clinic")
+
+
+@given(
+    st.lists(st.integers(-1, 2), min_size=200, max_size=300),
+    st.sampled_from([0.1, 0.3, 0.5]),
+    st.integers(0, 9),
+)
+def test_public_images_are_at_the_server_alone_and_groups_stay_whole(labels, share, seed):
+    groups = [f"g{index // 2}" for index in range(len(labels))]
+    data = pool(labels, groups)
+    cut = divide(data, 2, seed=seed)
+    kept, public = without_public(data, cut, share, seed)
+    both = {**kept, "server": public}
+    rows = rows_of(both)
+    assert len(rows) == len(set(rows))
+    assert all(len(where) == 1 for where in places(both, groups).values())
+    assert all(labels[row] == -1 for row in set(rows_of(cut)) - set(rows))
+    assert all(labels[row] >= 0 for row in public["val"])
+    assert len(public["test"]) == 0
+    for site, site_rows in cut.items():
+        for split in ("val", "test"):
+            assert kept[site][split].tolist() == site_rows[split].tolist()
+
+
+def test_public_images_are_a_share_of_each_class_of_each_site():
+    """Of 60 training images of a class at a site, a tenth goes; a fifth of these for validation."""
+    labels = np.repeat([0, 1, 2], 300)
+    data = pool(labels)
+    cut = divide(data, 3)
+    kept, public = without_public(data, cut, 0.1, seed=4)
+    for site_rows in kept.values():
+        assert np.bincount(labels[site_rows["train"]]).tolist() == [54, 54, 54]
+    for split, expected in (("train", 14.4), ("val", 3.6)):
+        counts = np.bincount(labels[public[split]], minlength=3)
+        assert (np.abs(counts - expected) < 1).all()
+    _, others = without_public(data, cut, 0.1, seed=5)
+    assert set(others["train"]) != set(public["train"])
+
+
+def test_a_server_that_leaves_sites_too_few_images_is_refused():
+    data = pool(np.arange(300) % 3)
+    with pytest.raises(ConfigError, match=r"found 3 of 3 with fewer.*smaller share \(--server\)"):
+        without_public(data, divide(data, 3), 0.9)

@@ -332,6 +332,25 @@ def test_a_csv_becomes_a_run_in_two_commands(clinic, tmp_path, monkeypatch, caps
     assert "melanoma" in capsys.readouterr().out
 
 
+def test_a_share_of_the_images_becomes_the_servers(clinic, tmp_path, capsys):
+    """The pooled site trains on what all sites keep, and the server's labels are none of theirs."""
+    wanted = ["--sites", 2, "--server", 0.5, "--pooled", "--columns", "group=Patient ID"]
+    assert run("partition", clinic / "meta.csv", *wanted, "--out", tmp_path / "sites") == 0
+    table_lines = capsys.readouterr().out.splitlines()[:5]
+    assert [line.split()[0] for line in table_lines[1:]] == ["site-1", "site-2", "pooled", "server"]
+    spec = DataSpec.model_validate(json.loads((tmp_path / "sites/data.json").read_text()))
+    server = load_site(tmp_path / "sites/server.yaml", spec)
+    assert len(server.labelled) > len(server.val) > len(server.test) == 0
+    of_others = [load_site(tmp_path / f"sites/{name}.yaml", spec) for name in POOLED_SITES]
+    ids = [name for data in of_others for part in sets(data).values() for name in part]
+    of_server = set().union(*sets(server).values())
+    assert not of_server & set(ids)
+    assert len(of_server) + len(ids) == 120
+
+
+POOLED_SITES = ("site-1", "site-2", "pooled")
+
+
 def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     sites = tmp_path / "sites"
     out = tmp_path / "run"

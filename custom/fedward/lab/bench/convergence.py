@@ -12,6 +12,8 @@ from fedward.lab.bench.records import Record
 
 NOT_SHOWN = "convergence not shown"
 """What is said of a row without a run of twice the rounds."""
+NOT_CONVERGED = "not converged: "
+"""How the text begins that says by how much twice the rounds change a value."""
 LATE = 0.75
 """A best round after this share of the rounds is near the end, so that its curve does not fall."""
 
@@ -77,7 +79,7 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
     if change == 0 or change < half:
         return ""
     return (
-        f"not converged: twice the rounds change it by {change:.3f}, half the interval is "
+        f"{NOT_CONVERGED}twice the rounds change it by {change:.3f}, half the interval is "
         f"{half:.3f}"
     )
 

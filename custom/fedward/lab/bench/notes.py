@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fedward.lab.bench.convergence import NOT_SHOWN
+from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN
 from fedward.lab.bench.markdown import metric_name
 from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
 from fedward.lab.bench.tables import caption, rows_that_ran
@@ -71,7 +71,7 @@ def _bounds_note(results: Results) -> str:
 
 
 def _convergence_note(results: Results) -> str:
-    """Return the rows and metrics in which convergence is not shown, or failed."""
+    """Return the rows and metrics in which convergence is not shown, with a line for each fault."""
     not_shown: dict[str, list[str]] = {}
     failed: list[str] = []
     trained = 0
@@ -86,15 +86,19 @@ def _convergence_note(results: Results) -> str:
             if text == NOT_SHOWN:
                 not_shown.setdefault(title, []).append(metric_name(metric))
             elif text:
-                failed.append(f"*{title}* in {metric_name(metric)} ({text})")
+                reason = text.removeprefix(NOT_CONVERGED)
+                failed.append(f"  - *{title}*, {metric_name(metric)}: {reason}.")
     parts = []
     if not_shown and len(not_shown) == trained:
         parts.append("shown for no row that trains, as none ran with twice the rounds as well")
     elif not_shown:
         parts.append(f"not shown for {_listed([f'*{title}*' for title in not_shown])}")
     if failed:
-        parts.append(f"{_listed(failed)}")
-    return f"**Convergence**: {'; '.join(parts)}." if parts else ""
+        parts.append("these values have not converged:")
+    if not parts:
+        return ""
+    ending = "" if failed else "."
+    return "\n".join([f"**Convergence**: {'; '.join(parts)}{ending}", *failed])
 
 
 def _title(results: Results, variant: str, row: str) -> str:

@@ -49,6 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the first N sites have labels (default: all)",
     )
     add(
+        "--server",
+        type=_share,
+        default=0.0,
+        metavar="SHARE",
+        help="share of each site's training images that the server has instead, with their labels: "
+        "public images, for methods whose server learns or judges models (default: 0)",
+    )
+    add(
         "--oracle",
         action="store_true",
         help="the data's own labels answer a job that asks for labels, as in a simulation of "

@@ -52,6 +52,7 @@ def _partition(options: argparse.Namespace) -> int:
         val=options.val,
         test=options.test,
         evaluate_together=options.evaluate_together,
+        server=options.server,
         contradicting=options.contradicting,
         unopened=options.unopened,
     )
@@ -122,6 +123,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         "val",
         "test",
         "evaluate_together",
+        "server",
         "contradicting",
     )
     given = [option(name.replace("_", "-")) for name in needs_sites if getattr(options, name)]

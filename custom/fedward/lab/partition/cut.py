@@ -13,7 +13,7 @@ import numpy as np
 from fedward.errors import ConfigError, did_you_mean_file, in_shell, listed, option, option_words
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
-from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note
+from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note, without_public
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
@@ -25,7 +25,7 @@ from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
 from fedward.sites.rendering import PLAIN, Frames, Rendering
-from fedward.sites.site_file import site_files
+from fedward.sites.site_file import SERVER, site_files
 
 EVALUATION = "evaluation"
 """Name of the site that has the validation and test images of all, and trains nothing."""
@@ -76,6 +76,8 @@ class Wanted:
     """Whether the images are not opened, and all are cut: a study takes a data set as it is."""
     evaluate_together: bool = False
     """Whether a site of its own has the validation and test images of all sites."""
+    server: float = 0.0
+    """Share of each site's training images that the server has instead, as public images."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -95,9 +97,12 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     if not wanted.unopened:
         pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
     cut: Cut = {}
+    public: dict[str, Mapping[str, Rows]] = {}
     shares: list[float] = []
     with faults.noted():
         cut = _divided(pool, wanted)
+        if wanted.server:
+            cut, public[SERVER] = without_public(pool, cut, wanted.server, wanted.seed)
         if wanted.pooled:
             cut = _centralised(cut)
         shares = _shares(cut, wanted)
@@ -105,8 +110,10 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             cut = _evaluated_together(cut, wanted)
             shares.append(1.0)
     faults.refuse()
-    pool = pool.noting(unused_note(pool, cut, wanted.by))
-    texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
+    written = {**cut, **public}
+    shares += [1.0] * len(public)
+    pool = pool.noting(unused_note(pool, written, wanted.by))
+    texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
         raise ConfigError(
@@ -129,7 +136,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         texts[out / MEASURING_CUT] = f"{measuring_cut}\n"
     write_files(texts)
     better = command_of(source, _measured_folder(out), cure) if cure else ""
-    return summary(pool, cut, shares, out, better)
+    return summary(pool, written, shares, out, better)
 
 
 def _decided_command(
@@ -405,6 +412,7 @@ _OPTIONS = {
     "val": "val",
     "test": "test",
     "evaluate_together": "evaluate-together",
+    "server": "server",
     "pooled": "pooled",
     "resplit": "resplit",
     "seed": "seed",

@@ -8,7 +8,7 @@ images. With a column, each image is at the site of its value.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
@@ -24,7 +24,7 @@ from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
 from fedward.sites.label_texts import known_or_empty, undecided
 from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
-from fedward.sites.split import commonest_labels, group_split
+from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
 
 AT_LEAST = 10
@@ -122,6 +122,46 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         "column.",
     )
     return cut
+
+
+def without_public(
+    pool: Pool, cut: Cut, share: float, seed: int = 0
+) -> tuple[Cut, dict[str, Rows]]:
+    """Take a share of each site's training images for the server, by class.
+
+    Groups stay together. Four fifths of the server's images are for training, the others for
+    validation.
+
+    Args:
+        pool: what is cut.
+        cut: its sites.
+        share: of each site's training images, from 0 to 1.
+        seed: determines which images these are.
+
+    Returns:
+        The sites without these images, and the server's rows of each split; none are for testing.
+
+    Raises:
+        ConfigError: a site would keep fewer than 10 training images.
+    """
+    kept: dict[str, Mapping[str, Rows]] = {}
+    taken = []
+    for site, site_rows in cut.items():
+        rows = site_rows["train"]
+        groups = [pool.groups[row] for row in rows]
+        is_public = group_split(groups, pool.kinds[rows], [1 - share, share], seed) == 1
+        kept[site] = {**site_rows, "train": rows[~is_public]}
+        taken.append(rows[is_public])
+    _check_size(pool, kept, f"Give the server a smaller share ({option('server')}).")
+    public = np.sort(np.concatenate(taken))
+    groups = [pool.groups[row] for row in public]
+    part = parts_of_labelled_groups(groups, pool.kinds[public], [0.8, 0.2], seed)
+    can_be_evaluated = pool.kinds[public] >= 0
+    return kept, {
+        "train": public[part == 0],
+        "val": public[(part == 1) & can_be_evaluated],
+        "test": np.zeros(0, np.int64),
+    }
 
 
 def _fewer_sites(gamma: float | None) -> str:

@@ -15,6 +15,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import class_counts, known, strata
 from fedward.sites.data_file import DATA_FILE
+from fedward.sites.site_file import SERVER
 from fedward.sites.split import apportion
 from fedward.sites.unused_columns import like_patients, patients_note
 from fedward.terminal import shortened
@@ -39,7 +40,7 @@ def summary(
 
     Args:
         pool: what was cut.
-        cut: site -> split -> rows.
+        cut: site -> split -> rows; the server has a line in the table alone.
         shares: share of its training labels that each site sees.
         out: folder of the site files.
         cure: a command that cuts the data so that more is measured; empty without need, or if no
@@ -50,6 +51,7 @@ def summary(
     for (site, site_rows), share in zip(cut.items(), shares, strict=True):
         lines.append(_line(site, _cells(pool, site_rows, share), width))
     lines.append("")
+    cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
     for note in _notes(pool, cut, out):
         lines += wrap(note, _WIDTH)
     lines.append("")
