@@ -6,9 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import binom, binomtest  # type: ignore[import-untyped,unused-ignore]
 
 from fedward.evaluation.answer_counts import AnswerCounts
-from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.intervals import joint_interval
 from fedward.evaluation.subgroups import LEFT_OUT, SubgroupCounts, subgroup_counts
 from fedward.runs.subgroups import Subgroups
 
@@ -266,7 +267,26 @@ def test_groups_of_sites_are_added_and_set_beside_their_classes():
     assert men.expected == pytest.approx((8 * 0.5 + 8 + 6) / 22)
     assert [(one.name, one.right, one.n) for one in men.classes] == [("A", 12, 14), ("B", 8, 8)]
     assert women.sites == men.sites == ("a", "b")
-    low, high = proportion_interval(8 / 14, 14)
+    low, high = joint_interval(8 / 14, 14, together=2)
     assert (women.measured.low, women.measured.high) == (low, high)
     assert women.is_below == (high < women.expected)
     assert found.untested == ("diverse (sex)",)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 10, 25, 55])
+@pytest.mark.parametrize("images", [5, 12, 40, 150])
+def test_no_group_is_called_below_by_chance_in_more_than_one_run_of_forty(
+    groups: int, images: int
+) -> None:
+    """Exactly, by binomial tails, for equally good groups of any share of right answers."""
+    right = np.arange(images + 1)
+    highs = np.array([joint_interval(number / images, images, groups)[1] for number in right])
+    for share in np.linspace(0.01, 0.999, 60):
+        below = binom.pmf(right, images, share)[highs < share].sum()
+        assert 1 - (1 - below) ** groups <= 0.025
+
+
+def test_a_joint_interval_is_the_exact_one_of_scipy() -> None:
+    for right, images, together in ((0, 7, 3), (7, 7, 3), (8, 14, 2), (390, 400, 25)):
+        expected = binomtest(right, images).proportion_ci(1 - 0.05 / together, method="exact")
+        assert joint_interval(right / images, images, together) == pytest.approx(expected)

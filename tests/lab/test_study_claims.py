@@ -150,7 +150,7 @@ def test_only_the_metric_that_still_changes_gets_no_sentence() -> None:
     accuracy, macro = sentences(results, [results])
     assert "**shown**" in accuracy
     assert "**not judged**, *SSFL*: not converged" in macro
-    assert "\n  - *SSFL*, Macro F1: twice the rounds change it by " in notes(results, [results])
+    assert "\n    - *SSFL*, Macro F1: twice the rounds change it by " in notes(results, [results])
 
 
 def test_doubled_rounds_are_in_no_mean() -> None:

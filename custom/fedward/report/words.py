@@ -129,6 +129,8 @@ def about_intervals(run: Run, verdict: Verdict | None) -> str:
         about_images = verdict_words.about_images(verdict) if verdict else ""
         if about_images:
             sentences += f"{about_images} "
+    if verdict and verdict.subgroups:
+        sentences += "Intervals of groups are wider, so that all of them hold at once. "
     return (
         f"{sentences}Intervals over sites cover other sites. One run cannot show how much another "
         "seed would change."

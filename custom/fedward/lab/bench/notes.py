@@ -87,7 +87,7 @@ def _convergence_note(results: Results) -> str:
                 not_shown.setdefault(title, []).append(metric_name(metric))
             elif text:
                 reason = text.removeprefix(NOT_CONVERGED)
-                failed.append(f"  - *{title}*, {metric_name(metric)}: {reason}.")
+                failed.append(f"    - *{title}*, {metric_name(metric)}: {reason}.")
     parts = []
     if not_shown and len(not_shown) == trained:
         parts.append("shown for no row that trains, as none ran with twice the rounds as well")
