@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from fedward.cli import main
+from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
 from fedward.lab.bench.notes import notes
@@ -97,6 +98,62 @@ def test_a_claim_on_a_share_is_tested_against_that_share() -> None:
     whole = study_of(claims=[{**BETTER, "share": 1.0}])
     assert claims_digest(whole) == claims_digest(CLAIMED)
     assert claims_digest(study_of(claims=[{**BETTER, "share": 0.9}])) != claims_digest(CLAIMED)
+
+
+GRID = {"a": {"title": "3-1"}, "b": {"title": "1-3"}}
+MEAN = {**BETTER, "mean_over": ["a", "b"]}
+
+
+def lines_of_grid(study: Study) -> dict[Cell, Record]:
+    """Return lines whose SSFL is 0.1 above few labels in one variant, and 0.06 in the other."""
+    lines = {}
+    for level, variant in ((0.7, "a"), (0.66, "b")):
+        for cell, record in lines_of(study, {"ssfl": level}).items():
+            if cell.variant == variant or record.reference:
+                moved = cell._replace(variant=variant)
+                lines[moved] = replace(record, variant=variant)
+    return lines
+
+
+def test_a_claim_on_a_grid_is_tested_on_the_mean_of_its_cells() -> None:
+    study = study_of(variants=GRID, claims=[MEAN])
+    lines = lines_of_grid(study)
+    sentence = said(study, lines)
+    assert "of *SSFL, mean of all variants* is higher than that of *FedAvg, few" in sentence
+    assert "**shown**, +0.080 [" in sentence
+    one_sided = [cell for cell in lines if cell.variant == "b" and cell.seed > 1]
+    pairs = {cell: record for cell, record in lines.items() if cell not in one_sided}
+    assert "**not judged**, too few repetitions" in said(study, pairs)
+
+
+def test_a_claim_on_a_grid_needs_every_cell_to_meet_the_rules() -> None:
+    study = study_of(variants=GRID, claims=[MEAN])
+    lines = lines_of_grid(study)
+    undoubled = {
+        cell: record for cell, record in lines.items() if not (cell.variant == "b" and cell.doubled)
+    }
+    assert "**not judged**" in said(study, undoubled)
+    assert "convergence not shown" in said(study, undoubled)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"variant": "a"}, "either variant and than_variant, or mean_over"),
+        ({"mean_over": ["a", "a"]}, "each of them once"),
+        ({"mean_over": ["a"]}, "two or more variants"),
+        ({"mean_over": ["a", "c"]}, "row ssfl of c, which the study does not have"),
+    ],
+)
+def test_a_claim_on_a_grid_names_cells_that_there_are(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        study_of(variants=GRID, claims=[{**MEAN, **change}])
+
+
+def test_claims_without_a_mean_keep_their_digest() -> None:
+    fields = {**BETTER, "variant": "", "than_variant": ""}
+    assert claims_digest(CLAIMED) == digest([digest(fields)])
+    assert claims_digest(study_of(variants=GRID, claims=[MEAN])) != claims_digest(CLAIMED)
 
 
 def test_a_difference_within_chance_is_not_shown() -> None:

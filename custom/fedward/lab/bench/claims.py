@@ -22,10 +22,15 @@ def claims_digest(study: Study) -> str:
 
 
 def _digest(claim: Claim) -> str:
-    """Return the digest of a claim. That of the whole value is as before claims had shares."""
+    """Return the digest of a claim: of its fields, but for those that say nothing.
+
+    So a claim keeps its digest where later versions can say more.
+    """
     fields = claim.model_dump(mode="json")
     if claim.share == 1:
         del fields["share"]
+    if not claim.mean_over:
+        del fields["mean_over"]
     return digest(fields)
 
 

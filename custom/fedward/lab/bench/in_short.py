@@ -6,7 +6,7 @@ from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import Verdict, name_of, places, verdicts
+from fedward.lab.bench.verdicts import Verdict, names_of, verdicts
 
 
 def in_short(results: Results, page: Sequence[Results]) -> str:
@@ -47,13 +47,13 @@ def _of_claims(results: Results, page: Sequence[Results]) -> str:
 def _comparison(results: Results, verdict: Verdict) -> str:
     """Return a judged claim with its difference."""
     claim = verdict.judged.claim
-    ours, theirs = places(results.study, claim)
+    ours, theirs = names_of(results.study, claim)
     gap = verdict.judged.gap
     share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that "
     number = "" if gap is None else f" ({gap_text(gap)})"
     return (
-        f"{metric_name(claim.metric)} {claim.direction} with *{name_of(results.study, *ours)}* "
-        f"than {share}with *{name_of(results.study, *theirs)}*{number}"
+        f"{metric_name(claim.metric)} {claim.direction} with *{ours}* "
+        f"than {share}with *{theirs}*{number}"
     )
 
 

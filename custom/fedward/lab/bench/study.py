@@ -93,6 +93,28 @@ class Claim(_Part):
     """Variant of ``than``; empty: that of ``row``."""
     share: float = Field(default=1.0, gt=0, le=1)
     """Share of the value of ``than`` that ``row`` is compared with: 0.99 claims 99 % of it."""
+    mean_over: tuple[str, ...] = ()
+    """Variants whose mean is a repetition's value, in place of one variant. It is a claim on a whole
+    grid, which has more power than one on each of its cells."""
+
+    @model_validator(mode="after")
+    def _one_variant_or_a_mean(self) -> "Claim":
+        if self.mean_over and (self.variant or self.than_variant):
+            raise ValueError("claims name either variant and than_variant, or mean_over")
+        if len(set(self.mean_over)) < len(self.mean_over) or len(self.mean_over) == 1:
+            raise ValueError("mean_over with two or more variants, each of them once")
+        return self
+
+    def places(self, reference: str) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+        """Return (variant, row) of both rows, for each variant whose mean is compared.
+
+        Args:
+            reference: the study's first variant, which a claim means that names none.
+        """
+        if self.mean_over:
+            return [((name, self.row), (name, self.than)) for name in self.mean_over]
+        variant = self.variant or reference
+        return [((variant, self.row), (self.than_variant or variant, self.than))]
 
 
 class Cell(NamedTuple):
@@ -162,9 +184,8 @@ class Study(_Part):
     @model_validator(mode="after")
     def _claims_only_what_it_shows(self) -> "Study":
         for claim in self.claims:
-            variant = claim.variant or self.reference
-            places = ((variant, claim.row), (claim.than_variant or variant, claim.than))
-            for name, row in places:
+            places = claim.places(self.reference)
+            for name, row in (place for pair in places for place in pair):
                 if name not in self.variants or row not in self.rows_of(name):
                     raise ValueError(
                         f"claims name the row {row} of {name}, which the study does not have"
@@ -173,7 +194,7 @@ class Study(_Part):
                 raise ValueError(
                     f"claims name {claim.metric}, which is not one of the study's metrics"
                 )
-            if places[0] == places[1]:
+            if any(ours == theirs for ours, theirs in places):
                 raise ValueError(f"claims compare the row {claim.row} with itself")
         return self
 

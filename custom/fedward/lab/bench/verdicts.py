@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeAlias
 
 from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
@@ -10,6 +12,8 @@ from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
 from fedward.lab.bench.study import Claim, Study
 
+Place: TypeAlias = tuple[str, str]
+"""Variant and row."""
 LEVEL = 0.05
 """A claim counts as shown if its p-value, corrected by Holm, is not above this."""
 SAME_DATA = "its repetitions are not of different images and labels"
@@ -30,11 +34,11 @@ class Judged:
 
 def judged(results: Results, claim: Claim) -> Judged:
     """Test a claim, unless a rule of evidence forbids it."""
-    ours, theirs = places(results.study, claim)
-    pairs = results.paired(ours, theirs, claim.metric)
+    places = claim.places(results.study.reference)
+    pairs = _means(results, places, claim.metric)
     if len(pairs) < 2:
         return Judged(claim, "too few repetitions", None, 1.0)
-    reason = refusal(results, (ours, theirs), claim.metric)
+    reason = refusal(results, [place for pair in places for place in pair], claim.metric)
     if reason:
         return Judged(claim, reason, None, 1.0)
     our_values = [ours for ours, _ in pairs]
@@ -43,13 +47,25 @@ def judged(results: Results, claim: Claim) -> Judged:
     return Judged(claim, "", gap, p_value(our_values, their_values))
 
 
-def places(study: Study, claim: Claim) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Return (variant, row) of both rows of a claim."""
-    variant = claim.variant or study.reference
-    return (variant, claim.row), (claim.than_variant or variant, claim.than)
+def _means(
+    results: Results, places: Sequence[tuple[Place, Place]], metric: str
+) -> list[tuple[float, float]]:
+    """Return the values of both rows in each repetition, as means over the pairs of places.
+
+    Repetitions that one of the places lacks are left out.
+    """
+    values = [results.test_values(*place, metric) for pair in places for place in pair]
+    seeds = sorted(set.intersection(*(set(of_place) for of_place in values)))
+    return [
+        (
+            fmean(of_place[seed] for of_place in values[::2]),
+            fmean(of_place[seed] for of_place in values[1::2]),
+        )
+        for seed in seeds
+    ]
 
 
-def refusal(results: Results, rows: Sequence[tuple[str, str]], metric: str) -> str:
+def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
     """Return the first rule of evidence that forbids to judge some rows; empty if none does.
 
     Args:
@@ -118,9 +134,7 @@ def sentences(results: Results, page: Sequence[Results]) -> list[str]:
 
 def _sentence(study: Study, verdict: Verdict) -> str:
     claim = verdict.judged.claim
-    ours, theirs = places(study, claim)
-    our_name = name_of(study, *ours)
-    their_name = name_of(study, *theirs)
+    our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
     share = "" if claim.share == 1 else f"{100 * claim.share:g} % of "
     statement = f"{metric} of *{our_name}* is {claim.direction} than {share}that of *{their_name}*"
@@ -131,6 +145,17 @@ def _sentence(study: Study, verdict: Verdict) -> str:
     count = verdict.claim_count
     among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
     return f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {number} ({among})."
+
+
+def names_of(study: Study, claim: Claim) -> tuple[str, str]:
+    """Return what pages call the two rows of a claim."""
+    if claim.mean_over:
+        titles = [study.variants[name].title or name for name in claim.mean_over]
+        is_whole = set(claim.mean_over) == set(study.variants)
+        where = "mean of all variants" if is_whole else f"mean of {'; '.join(titles)}"
+        return f"{study.rows[claim.row].title}, {where}", f"{study.rows[claim.than].title}, {where}"
+    ((ours, theirs),) = claim.places(study.reference)
+    return name_of(study, *ours), name_of(study, *theirs)
 
 
 def name_of(study: Study, variant: str, row: str) -> str:
