@@ -45,15 +45,18 @@ def _below(results: Results) -> str:
     more = len(below) - len(rows)
     others = f", and {more} more" if more else ""
     withheld = sum(one.withheld for _, one in below)
-    note = ""
-    if withheld:
-        which = "them" if withheld == len(below) else f"{withheld} of them"
-        if len(below) == 1:
-            which = "it"
-        note = f" No conclusion may be drawn from {which}."
+    if withheld == len(below):
+        note = f"No conclusion may be drawn from {'it' if len(below) == 1 else 'them'}."
+    elif withheld:
+        note = (
+            f"No conclusion may be drawn from {withheld} of them, and from the others only where it "
+            "was claimed."
+        )
+    else:
+        note = "A conclusion may be drawn only where it was claimed."
     return (
         f"Lower in {metric_name(metric)} than *{baseline}*, by the whole interval: "
-        f"{', '.join(rows)}{others}.{note}"
+        f"{', '.join(rows)}{others}. {note}"
     )
 
 
