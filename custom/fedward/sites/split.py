@@ -100,9 +100,15 @@ def commonest_labels(member: npt.NDArray[np.intp] | Whole, labels: Whole, groups
         groups: number of groups.
     """
     known = labels >= 0
-    votes = np.zeros((groups, int(labels.max(initial=0)) + 1), np.int64)
-    np.add.at(votes, (member[known], labels[known]), 1)
-    return np.where(votes.any(axis=1), votes.argmax(axis=1), -1)
+    # Pairs that occur are counted, as a table of all groups and labels may not fit into memory.
+    pairs, votes = np.unique(
+        np.stack([member[known], labels[known]], axis=1), axis=0, return_counts=True
+    )
+    commonest = np.full(groups, -1, np.int64)
+    # The pair of a group with most votes is written last; among equals, that of the lowest label.
+    order = np.lexsort((-pairs[:, 1], votes))
+    commonest[pairs[order, 0]] = pairs[order, 1]
+    return commonest
 
 
 def _rank(seed: int, name: str) -> bytes:
