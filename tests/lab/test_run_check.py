@@ -226,8 +226,9 @@ def test_shares_of_splits_that_the_data_has_or_that_leave_nothing_are_refused(tm
     folder_of_classes(source / "train", classes=2, images=20)
     with pytest.raises(ConfigError, match="--test: the data set has test images of its own"):
         partition(source, tmp_path / "sites", Wanted(sites=1, test=0.1))
-    with pytest.raises(ConfigError, match="leave nothing to train on"):
-        partition(source / "train", tmp_path / "sites", Wanted(sites=1, val=0.5, test=0.5))
+    expected = r"--val 0.8 and --test 0.25 \(the default\) leave nothing to train on"
+    with pytest.raises(ConfigError, match=expected):
+        partition(source / "train", tmp_path / "sites", Wanted(sites=1, val=0.8))
 
 
 def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path, capsys):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedward.errors import ConfigError
 from fedward.lab.partition import dirichlet as dirichlet_module
 from fedward.lab.partition.dirichlet import dirichlet
-from fedward.lab.partition.divide import divide, divide_by, without_public
+from fedward.lab.partition.divide import divide, divide_by, split_off_server
 from fedward.lab.partition.pool import Listing, Pool
 from fedward.seeds import numpy_generator
 from fedward.sites.rendering import Rendering, Slices
@@ -288,6 +288,8 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
         (["a b", "a/b"] * 30, "'a b', 'a/b'"),
         (["a", "///"] * 30, "'///'"),
         (["a"] * 45 + ["b"] * 15, "1 of 2 with fewer, as b with 9"),
+        (["a", "Server"] * 30, "'Server'"),
+        ([f"image {index}" for index in range(60)], "found 60 of 60 with fewer, as image-0 with 1"),
     ],
 )
 def test_columns_that_make_no_sites_are_refused(values, found):
@@ -325,7 +327,7 @@ def test_public_images_are_at_the_server_alone_and_groups_stay_whole(labels, sha
     groups = [f"g{index // 2}" for index in range(len(labels))]
     data = pool(labels, groups)
     cut = divide(data, 2, seed=seed)
-    kept, public = without_public(data, cut, share, seed)
+    kept, public = split_off_server(data, cut, share, seed)
     both = {**kept, "server": public}
     rows = rows_of(both)
     assert len(rows) == len(set(rows))
@@ -343,17 +345,30 @@ def test_public_images_are_a_share_of_each_class_of_each_site():
     labels = np.repeat([0, 1, 2], 300)
     data = pool(labels)
     cut = divide(data, 3)
-    kept, public = without_public(data, cut, 0.1, seed=4)
+    kept, public = split_off_server(data, cut, 0.1, seed=4)
     for site_rows in kept.values():
         assert np.bincount(labels[site_rows["train"]]).tolist() == [54, 54, 54]
     for split, expected in (("train", 14.4), ("val", 3.6)):
         counts = np.bincount(labels[public[split]], minlength=3)
         assert (np.abs(counts - expected) < 1).all()
-    _, others = without_public(data, cut, 0.1, seed=5)
+    _, others = split_off_server(data, cut, 0.1, seed=5)
     assert set(others["train"]) != set(public["train"])
+
+
+def test_what_is_left_over_of_a_rare_class_counts_at_the_next_site():
+    """A tenth of 4 images is none at each of two sites, and of all 8 it is one, of either site."""
+    labels = np.tile([0, 1, 2], 8)
+    nothing = np.zeros(0, np.int64)
+    rows = {"site-1": np.arange(12), "site-2": np.arange(12, 24)}
+    cut = {site: {"train": mine, "val": nothing, "test": nothing} for site, mine in rows.items()}
+    kept, public = split_off_server(pool(labels), cut, 0.1)
+    assert np.bincount(labels[public["train"]]).tolist() == [1, 1, 1]
+    assert [len(mine["train"]) for mine in kept.values()] == [11, 10]
+    with pytest.raises(ConfigError, match=r"--server 0.05: .*none in 0.05 of each class, of 24"):
+        split_off_server(pool(labels), cut, 0.05)
 
 
 def test_a_server_that_leaves_sites_too_few_images_is_refused():
     data = pool(np.arange(300) % 3)
     with pytest.raises(ConfigError, match=r"found 3 of 3 with fewer.*smaller share \(--server\)"):
-        without_public(data, divide(data, 3), 0.9)
+        split_off_server(data, divide(data, 3), 0.9)

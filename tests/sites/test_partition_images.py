@@ -405,6 +405,10 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
         ),
         (["eyes", "--seed", "3", "--oracle"], "expected --sites or --by, found --oracle"),
         (
+            ["eyes", "--seed", "3", "--val", "0", "--labelled-sites", "0"],
+            "expected --sites or --by, found --labelled-sites and --val",
+        ),
+        (
             ["eyes"],
             "expected --sites or --by, found eyes. Say into how many sites, as in --sites 4.",
         ),

@@ -1,6 +1,8 @@
 """An npz file of one's own in one command: ``fedward partition`` and a run on what it wrote."""
 
 import json
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -148,6 +150,57 @@ def test_more_labelled_sites_than_sites_are_refused(tmp_path, count):
     with pytest.raises(ConfigError, match="--labelled-sites: expected a number from 0 to 3"):
         partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled_sites=count))
     assert not (tmp_path / "sites").exists()
+
+
+def test_the_server_of_an_earlier_cut_is_refused(tmp_path):
+    """Its images are those of sites now; a server's file that is added to a finished cut stays."""
+    out = tmp_path / "sites"
+    file = grey(tmp_path)
+    partition(file, out, Wanted(sites=2, server=0.1, oracle=True))
+    assert [name for name, site in sites(out).items() if "annotation" in site] == [
+        "site-1",
+        "site-2",
+    ]
+    for path in out.glob("site-*"):
+        path.unlink()
+    with pytest.raises(ConfigError, match=r"server\.yaml: .*Delete it if it is of an earlier cut"):
+        partition(file, out, Wanted(sites=2))
+    assert not list(out.glob("site-*"))
+    (out / "server.yaml").unlink()
+    partition(file, out, Wanted(sites=2))
+    (out / "server.yaml").write_text("kind: npz\n")
+    partition(file, out, Wanted(sites=2))
+    assert (out / "server.yaml").read_text() == "kind: npz\n"
+
+
+@pytest.mark.parametrize("name", ["pooled", "Evaluation"])
+def test_a_hospital_with_the_name_of_an_options_site_is_refused(tmp_path, name):
+    file = pooled(tmp_path, source_names=np.array([name, "south"]))
+    wanted = Wanted(by="source", pooled=name == "pooled", evaluate_together=name == "Evaluation")
+    with pytest.raises(ConfigError, match=f"expected no site called .*found {name}"):
+        partition(file, tmp_path / "sites", wanted)
+    assert not (tmp_path / "sites").exists()
+
+
+def test_the_pooled_site_has_its_labels(tmp_path):
+    wanted = Wanted(sites=2, pooled=True, labelled_sites=1)
+    with pytest.raises(ConfigError, match=r"--pooled, --labelled-sites 1: .*--labelled limits"):
+        partition(grey(tmp_path), tmp_path / "sites", wanted)
+
+
+def test_the_cut_that_is_offered_leaves_the_server_its_share(tmp_path, monkeypatch, capsys):
+    """Also where the folder of the cut is the current one, which has no name of its own."""
+    labels = np.arange(66) % 3
+    file = pooled(tmp_path, labels=labels, images=images(66), groups=None, source=None)
+    (tmp_path / "sites").mkdir()
+    monkeypatch.chdir(tmp_path / "sites")
+    partition(file, Path(), Wanted(sites=2, server=0.4))
+    words = shlex.split(Path("measures_more.sh").read_text())
+    assert words[-2:] == ["--out", f"{tmp_path / 'sites-measured'}"]
+    assert words[words.index("--server") + 1] == "0.4"
+    assert cli.main(words[1:]) == 0
+    found = sites(tmp_path / "sites-measured")
+    assert min(len(found[f"site-{number}"]["indices"]["train"]) for number in (1, 2)) >= 10
 
 
 def test_a_file_without_splits_is_split_by_patient(tmp_path):

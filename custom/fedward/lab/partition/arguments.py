@@ -53,8 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_share,
         default=0.0,
         metavar="SHARE",
-        help="share of each site's training images that the server has instead, with their labels: "
-        "public images, for methods whose server learns or judges models (default: 0)",
+        help="share of the training images that the server has instead, with their labels: of each "
+        "class at each site, as far as whole images or groups allow. They are public images, for "
+        "methods whose server learns or judges models (default: 0)",
     )
     add(
         "--oracle",

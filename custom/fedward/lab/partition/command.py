@@ -126,7 +126,13 @@ def _fedperl(options: argparse.Namespace) -> int:
         "server",
         "contradicting",
     )
-    given = [option(name.replace("_", "-")) for name in needs_sites if getattr(options, name)]
+    default = argparse.ArgumentParser()
+    add_arguments(default)
+    given = [
+        option(name.replace("_", "-"))
+        for name in needs_sites
+        if getattr(options, name) != default.get_default(name)
+    ]
     manifest = options.source / "manifest.csv"
     if given or (options.source.exists() and not manifest.exists()):
         raise ConfigError(

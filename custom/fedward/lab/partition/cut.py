@@ -13,7 +13,13 @@ import numpy as np
 from fedward.errors import ConfigError, did_you_mean_file, in_shell, listed, option, option_words
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
-from fedward.lab.partition.divide import SetApart, divide, divide_by, unused_note, without_public
+from fedward.lab.partition.divide import (
+    SetApart,
+    divide,
+    divide_by,
+    split_off_server,
+    unused_note,
+)
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
@@ -77,7 +83,8 @@ class Wanted:
     evaluate_together: bool = False
     """Whether a site of its own has the validation and test images of all sites."""
     server: float = 0.0
-    """Share of each site's training images that the server has instead, as public images."""
+    """Share of the training images of each class at each site that the server has instead, as far
+    as whole images or groups allow; they are public images."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -87,7 +94,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         What was written, for a person to read.
 
     Raises:
-        ConfigError: the data set cannot be cut so, or the folder holds other files.
+        ConfigError: the data set cannot be cut so, or the folder holds files of another cut.
         DataError: the data set cannot be used.
     """
     faults = Faults(partial(_decided_command, source, out, wanted) if in_shell() else None)
@@ -97,12 +104,10 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     if not wanted.unopened:
         pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
     cut: Cut = {}
-    public: dict[str, Mapping[str, Rows]] = {}
+    public: Cut = {}
     shares: list[float] = []
     with faults.noted():
-        cut = _divided(pool, wanted)
-        if wanted.server:
-            cut, public[SERVER] = without_public(pool, cut, wanted.server, wanted.seed)
+        cut, public = _divided(pool, wanted)
         if wanted.pooled:
             cut = _centralised(cut)
         shares = _shares(cut, wanted)
@@ -122,6 +127,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             expected="no other site files, which a run would take for sites",
             found=f"{', '.join(other_files):.200}",
         )
+    _refuse_server_of_another_cut(texts, out)
     spec = pool.data_spec()
     if wanted.titles:
         spec["titles"] = _titles(pool, wanted)
@@ -137,6 +143,30 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     write_files(texts)
     better = command_of(source, _measured_folder(out), cure) if cure else ""
     return summary(pool, written, shares, out, better)
+
+
+def _refuse_server_of_another_cut(texts: Mapping[Path, str], out: Path) -> None:
+    """Raise ConfigError if the folder has a server's file that may hold images of these sites.
+
+    A file that was added to a finished cut stays: then the sites' files are already there, as they
+    would be written.
+
+    Args:
+        texts: the files of the sites, and of the server if it has a share.
+        out: folder they are for.
+    """
+    server_file = out / f"{SERVER}.yaml"
+    if server_file in texts or not server_file.exists():
+        return
+    if all(path.exists() and path.read_bytes() == text.encode() for path, text in texts.items()):
+        return
+    raise ConfigError(
+        f"{server_file}",
+        "Delete it if it is of an earlier cut, or name another folder. If you wrote it yourself, "
+        "add it after the sites are cut.",
+        expected="no images of the server, as this cut gives it none",
+        found="a file, whose images may be those of a site now",
+    )
 
 
 def _decided_command(
@@ -175,6 +205,14 @@ def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
 
 def _shares(cut: Cut, wanted: Wanted) -> list[float]:
     """Return the share of its training labels that each site sees."""
+    if wanted.pooled and wanted.labelled_sites is not None:
+        raise ConfigError(
+            f"{option('pooled', True)}, {option('labelled-sites', wanted.labelled_sites)}",
+            f"Remove {option('labelled-sites')}. {option('labelled')} limits the labels of the "
+            "pooled site.",
+            expected="one of the two",
+            found="both, though only the pooled site trains",
+        )
     sites_with_labels = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
     if not 0 <= sites_with_labels <= len(cut):
         raise ConfigError(
@@ -228,7 +266,11 @@ def _centralised(cut: Cut) -> Cut:
 
     The others keep the images that they evaluate, so that a result is the mean over the same sites
     as without.
+
+    Raises:
+        ConfigError: a site has the name of that site.
     """
+    _refuse_site_called(POOLED, cut, option("pooled", True))
     nothing = np.zeros(0, np.int64)
     train = np.sort(np.concatenate([rows["train"] for rows in cut.values()]))
     centralised: dict[str, Mapping[str, Rows]] = {
@@ -269,18 +311,39 @@ def _together(cut: Cut) -> dict[str, Rows]:
     return {split: np.sort(np.concatenate([rows[split] for rows in sites])) for split in SPLITS}
 
 
+def _refuse_site_called(name: str, cut: Cut, given: str) -> None:
+    """Raise ConfigError if a site has a name that an option gives to a site of its own.
+
+    Some file systems do not tell capital letters from small ones.
+
+    Args:
+        name: of the option's site, in small letters.
+        cut: the sites.
+        given: the option.
+    """
+    same_name = [site for site in cut if site.lower() == name]
+    if same_name:
+        raise ConfigError(
+            given,
+            f"Rename the value in the column, or remove {given}.",
+            expected=f"no site called {name}, as this option makes one",
+            found=same_name[0],
+        )
+
+
 def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
     """Return the cut with all validation and test images at one more site, which trains nothing.
 
     Raises:
-        ConfigError: a site has that name, or there is one site alone.
+        ConfigError: a site has the name of that site, or one site trains on the images of all.
     """
-    if EVALUATION in cut or wanted.pooled:
+    _refuse_site_called(EVALUATION, cut, option("evaluate-together", True))
+    if wanted.pooled:
         raise ConfigError(
-            option("evaluate-together"),
-            "Remove the option, or rename the value.",
-            expected=f"several sites, none called {EVALUATION}",
-            found=EVALUATION if EVALUATION in cut else option("pooled", True),
+            option("evaluate-together", True),
+            "Remove one of the two.",
+            expected="sites that train on their own images",
+            found=option("pooled", True),
         )
     none = np.zeros(0, np.int64)
     sites: dict[str, Mapping[str, Rows]] = {}
@@ -292,7 +355,9 @@ def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
 
 def _measured_folder(out: Path) -> Path:
     """Return the folder that is proposed for a cut that measures more."""
-    return out.with_name(f"{out.name}-measured")
+    if out.name in ("", ".."):  # Such as `.`, which has no name of its own.
+        out = out.resolve()
+    return out.parent / f"{out.name}-measured"
 
 
 def _cure(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
@@ -313,7 +378,7 @@ def _cure(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
             other = replace(wanted, val=val, test=test, evaluate_together=together, pooled=False)
             try:
-                divided = _divided(pool, other)
+                divided, _ = _divided(pool, other)
                 if together:
                     divided = _evaluated_together(divided, other)
             except ConfigError:  # Too few images are left for training, or splits are given.
@@ -422,15 +487,21 @@ _OPTIONS = {
 """Field of :class:`Wanted` -> its option."""
 
 
-def _divided(pool: Pool, wanted: Wanted) -> Cut:
+def _divided(pool: Pool, wanted: Wanted) -> tuple[Cut, Cut]:
+    """Return the sites, and the server where it has a share of the images."""
     apart = SetApart(wanted.val, wanted.test)
     if wanted.by is None:
-        return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
-    if wanted.sites is not None or wanted.gamma is not None:
+        cut = divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
+    elif wanted.sites is not None or wanted.gamma is not None:
         raise ConfigError(
             option("by"),
             f"Remove {option('by')}, or the others.",
             expected=f"no {option('sites')} or {option('dirichlet')}",
             found="both",
         )
-    return divide_by(pool, wanted.by, wanted.seed, apart)
+    else:
+        cut = divide_by(pool, wanted.by, wanted.seed, apart)
+    if not wanted.server:
+        return cut, {}
+    cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
+    return cut, {SERVER: server_rows}

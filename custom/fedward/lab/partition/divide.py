@@ -63,7 +63,8 @@ def divide(
 
     Raises:
         ConfigError: no sites; a gamma that is not above 0; a site would have fewer than 10 training
-            images, whatever is drawn.
+            images. Under the Dirichlet law single images are drawn again up to 1000 times until
+            none has; groups, whose sizes differ, are drawn until each site has one.
     """
     if sites < 1:
         raise ConfigError(
@@ -105,6 +106,12 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
     values = [known_or_empty(value) for value in pool.columns[column]]
     site_names = _site_names([value for value in values if value])
     owner = _owners(pool.groups, values, list(site_names))
+    remedy = (
+        f"Give the images of these sites no value in {column}, to leave them out, or name another "
+        "column."
+    )
+    # A column of names or numbers has a value for each image: refused before much is computed.
+    _check_size(pool, _unsplit(pool, owner, list(site_names.values())), remedy)
     # Each class at each site is a stratum of its own. With K classes a kind is 0 to K: images of a
     # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
@@ -115,45 +122,62 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         cut[name] = {
             split: np.flatnonzero((owner == index) & (splits == split)) for split in SPLITS
         }
-    _check_size(
-        pool,
-        cut,
-        f"Give the images of these sites no value in {column}, to leave them out, or name another "
-        "column.",
-    )
+    _check_size(pool, cut, remedy)
     return cut
 
 
-def without_public(
+def _unsplit(pool: Pool, owner: Rows, sites: Sequence[str]) -> Cut:
+    """Return the images that each site may train on, before any are set apart.
+
+    Args:
+        pool: N images.
+        owner: (N,) place of each image's site in ``sites``; -1 for images left out.
+        sites: their names.
+    """
+    rows = np.flatnonzero((owner >= 0) & (np.array(pool.splits) == "train"))
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    ends = np.cumsum(np.bincount(owner[rows], minlength=len(sites)))
+    parts = np.split(rows, ends[:-1])
+    return {site: {"train": part} for site, part in zip(sites, parts, strict=True)}
+
+
+def split_off_server(
     pool: Pool, cut: Cut, share: float, seed: int = 0
 ) -> tuple[Cut, dict[str, Rows]]:
-    """Take a share of each site's training images for the server, by class.
+    """Give the server a share of the sites' training images, of each class at each site.
 
-    Groups stay together. Four fifths of the server's images are for training, the others for
+    Whole images or groups make up the share as closely as they can: what is left over of a class at
+    one site counts at the next. Four fifths of the server's images are for training, the others for
     validation.
 
     Args:
         pool: what is cut.
-        cut: its sites.
-        share: of each site's training images, from 0 to 1.
+        cut: its sites; none shares a group with another.
+        share: of the training images, above 0 and up to 1.
         seed: determines which images these are.
 
     Returns:
         The sites without these images, and the server's rows of each split; none are for testing.
 
     Raises:
-        ConfigError: a site would keep fewer than 10 training images.
+        ConfigError: the server would get no image, or a site would keep fewer than 10 training
+            images.
     """
+    rows = np.concatenate([site_rows["train"] for site_rows in cut.values()])
+    site_of_row = np.repeat(np.arange(len(cut)), [len(site["train"]) for site in cut.values()])
+    public = np.sort(rows[_rows_of_server(pool, rows, site_of_row, share, seed)])
+    if not len(public):
+        raise ConfigError(
+            option("server", share),
+            "Give the server a larger share.",
+            expected="an image or a group of some class for the server",
+            found=f"none in {share:g} of each class, of {len(rows)} training images",
+        )
     kept: dict[str, Mapping[str, Rows]] = {}
-    taken = []
     for site, site_rows in cut.items():
-        rows = site_rows["train"]
-        groups = [pool.groups[row] for row in rows]
-        is_public = group_split(groups, pool.kinds[rows], [1 - share, share], seed) == 1
-        kept[site] = {**site_rows, "train": rows[~is_public]}
-        taken.append(rows[is_public])
+        train = site_rows["train"]
+        kept[site] = {**site_rows, "train": train[~np.isin(train, public)]}
     _check_size(pool, kept, f"Give the server a smaller share ({option('server')}).")
-    public = np.sort(np.concatenate(taken))
     groups = [pool.groups[row] for row in public]
     part = parts_of_labelled_groups(groups, pool.kinds[public], [0.8, 0.2], seed)
     can_be_evaluated = pool.kinds[public] >= 0
@@ -164,11 +188,40 @@ def without_public(
     }
 
 
+def _rows_of_server(
+    pool: Pool, rows: Rows, site_of_row: Rows, share: float, seed: int
+) -> npt.NDArray[np.bool_]:
+    """Return which rows (N,) the server gets: of each class, a share at each site in turn.
+
+    A group goes to the server if that brings the server's images of its class closer to the share
+    of those visited so far.
+    """
+    group_of_row, group_labels = _groups(pool, rows)
+    sizes = np.bincount(group_of_row)
+    site_of_group = np.zeros(len(sizes), np.int64)
+    site_of_group[group_of_row] = site_of_row
+    is_of_server = np.zeros(len(sizes), np.bool_)
+    order = numpy_generator(seed, "server").permutation(len(sizes))
+    sites = int(site_of_row.max()) + 1
+    for label in np.unique(group_labels):
+        groups = order[group_labels[order] == label]
+        # Each class starts from another site, so that rare classes are not taken from the same one.
+        turns = (site_of_group[groups] + label) % sites
+        visited = 0
+        given = 0
+        for group in groups[np.argsort(turns, kind="stable")]:
+            visited += int(sizes[group])
+            if share * visited - given > sizes[group] / 2:
+                is_of_server[group] = True
+                given += int(sizes[group])
+    return is_of_server[group_of_row]
+
+
 def _fewer_sites(gamma: float | None) -> str:
     """Return what to do where a site has too few images."""
     if gamma is None:
         return "Ask for fewer sites."
-    return f"Ask for fewer sites, or a larger {option('dirichlet')}."
+    return f"Ask for fewer sites, a larger {option('dirichlet')}, or another {option('seed')}."
 
 
 def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
@@ -250,7 +303,7 @@ def whole_splits(
             shares[split] = default_shares[split] if named_share is None else named_share
     if sum(shares.values()) >= 1:
         raise ConfigError(
-            f"{option('val')} and {option('test')} leave nothing to train on",
+            f"{_shares_text(shares, apart)} nothing to train on",
             "Name shares that sum to less than 1.",
         )
     if shares:
@@ -265,6 +318,17 @@ def whole_splits(
         splits[rows] = np.array(["train", *shares])[parts]
     splits[(splits != "train") & (pool.kinds < 0)] = ""
     return splits
+
+
+def _shares_text(shares: Mapping[str, float], apart: SetApart) -> str:
+    """Return the options of shares that leave nothing, with a word on those that nobody named."""
+    named = apart._asdict()
+    texts = []
+    for split, share in shares.items():
+        text = option(split, share)
+        texts.append(text if named[split] is not None else f"{text} (the default)")
+    verb = "leave" if len(texts) > 1 else "leaves"
+    return f"{' and '.join(texts)} {verb}"
 
 
 def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
@@ -346,7 +410,8 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
         # NFKD separates letters from their accents, which ASCII then drops.
         ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
         name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
-    names = set(name_of.values())
+    # Some file systems do not tell capital letters from small ones.
+    names = {name.lower() for name in name_of.values()}
     reserved = {"", *(Path(name).stem for name in (*NOT_SITE_FILES, ANY_SITE))}
     if len(name_of) < 2 or len(names) < len(name_of) or reserved & names:
         values_text = ", ".join(map(repr, name_of)) or "none"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.lab.partition.pool import Cut, Pool
+from fedward.sites.site_file import SERVER
 from fedward.yaml_text import write_yaml
 
 POOLED = "pooled"
@@ -25,7 +26,8 @@ def site_texts(
         labelled: share of the training labels that each site sees.
         out: folder they are for.
         seed: decides which labels each site sees.
-        oracle: whether the data's own labels answer a job that asks for labels.
+        oracle: whether the data's own labels answer a job that asks for labels; none asks the
+            server.
     """
     texts: dict[Path, str] = {}
     for (site, site_rows), share in zip(cut.items(), labelled, strict=True):
@@ -38,7 +40,7 @@ def site_texts(
             **listing.chosen,
             "split": {"seed": seed},
         }
-        if oracle:
+        if oracle and site != SERVER:
             content["annotation"] = "oracle"
         texts[out / f"{site}.yaml"] = write_yaml(
             content, sort_keys=False, default_flow_style=None, allow_unicode=True
