@@ -394,6 +394,16 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
     assert_close(method.aggregate(state, updates, 1.0), model(7.0))
 
 
+@pytest.mark.parametrize(("times", "gain"), [(3, 0.001), (20, 0.0), (400, 0.0)])
+def test_updates_that_came_too_often_to_matter_leave_the_model(times: int, gain: float) -> None:
+    """0.1^20 is lost beside 1, and 0.1^400 is 0 itself."""
+    method = make(beta=0.1, aggregation="update")
+    state = SelfFedState(3, model(7.0), dict.fromkeys(SITES, times))
+    updates = [ClientUpdate(site, model(8.0), LABELLED[site], 0, 1) for site in SITES]
+    assert_close(method.aggregate(state, updates, 1.0), model(7.0 + gain))
+    assert state.participations == dict.fromkeys(SITES, times + 1)
+
+
 # --- the server's contrastive step
 
 

@@ -121,10 +121,11 @@ class SelfFed(Algorithm[SelfFedState]):
         return scheduled_rate(largest, position, rounds, warm_up, settings.schedule)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the pretext, or cross-entropy, after a contrastive phase if sites contrast.
+        """Return the pretext in phase 1, and cross-entropy in phase 2.
 
-        The rate of the contrast falls with that of the cross-entropy, whose last small steps could
-        not follow it otherwise.
+        If sites contrast, a contrastive phase comes before the cross-entropy. Its rate falls with
+        that of the cross-entropy: the small last steps of the cross-entropy could not follow an
+        encoder that contrast still moves fast.
         """
         settings = self.settings
         rate = self.rate(round_)
@@ -144,7 +145,10 @@ class SelfFed(Algorithm[SelfFedState]):
         return [fine_tuning]
 
     def rounds(self, state: SelfFedState, federation: Federation) -> Rounds:
-        """Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E."""
+        """Ask the drawn sites to pre-train, then to fine-tune, and average their replies.
+
+        Source: Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E.
+        """
         settings = self.settings
         while state.round < settings.rounds:
             round_ = state.round + 1
@@ -202,7 +206,8 @@ class SelfFed(Algorithm[SelfFedState]):
         ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`; or, where updates are
         weighted, ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. In the latter the limits are those
         of the replies' weights among themselves: the part of ``W`` is known to all sites, and hides
-        no reply.
+        no reply. Once the replies have come so often that their weights do not change a sum with 1
+        in double precision, ``W`` itself is returned.
 
         Args:
             state: the server's; participations are counted in it.
@@ -224,6 +229,8 @@ class SelfFed(Algorithm[SelfFedState]):
         shares = n / n.sum() * settings.beta**f
         # The limits keep the sum of the shares, so that this share does not depend on them.
         share_of_the_model = max(1 - float(shares.sum()), 0.0)
+        if share_of_the_model == 1:
+            return state.model
         limited_shares = limits.limited_weights(shares, n)
         return weighted_average([state.model, *models], [share_of_the_model, *limited_shares])
 
