@@ -56,6 +56,7 @@ def test_p_values_are_those_of_scipy() -> None:
     assert p_value(ours, theirs) == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, rel=1e-9)
     assert p_value(theirs, ours) == p_value(ours, theirs)
     assert p_value([0.9, 0.9], [0.1, 0.1]) == 1.0, "no spread to test against"
+    assert p_value([0.7, 0.8, 0.9], [0.4, 0.5, 0.6]) == 1.0, "0.3 each, but for rounding"
     assert p_value([0.9], [0.1]) == 1.0
 
 
@@ -119,8 +120,10 @@ def test_a_claim_on_a_grid_is_tested_on_the_mean_of_its_cells() -> None:
     study = study_of(variants=GRID, claims=[MEAN])
     lines = lines_of_grid(study)
     sentence = said(study, lines)
-    assert "of *SSFL, mean of all variants* is higher than that of *FedAvg, few" in sentence
-    assert "**shown**, +0.080 [" in sentence
+    assert (
+        "of *SSFL* is higher than that of *FedAvg, few labels*, in the mean of all variants: "
+        "**shown**, +0.080 ["
+    ) in sentence
     one_sided = [cell for cell in lines if cell.variant == "b" and cell.seed > 1]
     pairs = {cell: record for cell, record in lines.items() if cell not in one_sided}
     assert "**not judged**, too few repetitions" in said(study, pairs)
@@ -132,8 +135,18 @@ def test_a_claim_on_a_grid_needs_every_cell_to_meet_the_rules() -> None:
     undoubled = {
         cell: record for cell, record in lines.items() if not (cell.variant == "b" and cell.doubled)
     }
-    assert "**not judged**" in said(study, undoubled)
-    assert "convergence not shown" in said(study, undoubled)
+    assert "**not judged**, *SSFL, 1-3*: convergence not shown." in said(study, undoubled)
+    alike = {
+        cell: with_test(record, accuracy=0.6) if cell[:2] == ("b", "upper") else record
+        for cell, record in lines.items()
+    }
+    assert "**not judged**, *1-3*: " in said(study, alike)
+    strong = {
+        cell: with_test(record, f1_weighted=0.95) if record.reference and cell[0] == "b" else record
+        for cell, record in lines.items()
+    }
+    results = results_of(study, strong)
+    assert " (1-3), so nothing is concluded on methods there." in notes(results, [results])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +166,10 @@ def test_a_claim_on_a_grid_names_cells_that_there_are(change: dict[str, Any], wo
 def test_claims_without_a_mean_keep_their_digest() -> None:
     fields = {**BETTER, "variant": "", "than_variant": ""}
     assert claims_digest(CLAIMED) == digest([digest(fields)])
-    assert claims_digest(study_of(variants=GRID, claims=[MEAN])) != claims_digest(CLAIMED)
+    mean = claims_digest(study_of(variants=GRID, claims=[MEAN]))
+    assert mean != claims_digest(CLAIMED)
+    turned = study_of(variants=GRID, claims=[{**MEAN, "mean_over": ["b", "a"]}])
+    assert claims_digest(turned) == mean
 
 
 def test_a_difference_within_chance_is_not_shown() -> None:
@@ -179,6 +195,14 @@ def test_twice_the_rounds_show_convergence_and_a_flat_curve_does_not() -> None:
     undoubled = {cell: record for cell, record in lines.items() if not record.doubled}
     assert "*FedAvg" in said(CLAIMED, undoubled)
     assert "**not judged**, *SSFL*: convergence not shown." in said(CLAIMED, undoubled)
+
+
+def test_a_single_repetition_is_not_said_to_lack_twice_the_rounds() -> None:
+    one = {cell: record for cell, record in lines_of(CLAIMED).items() if cell.seed == 1}
+    results = results_of(CLAIMED, one)
+    assert "as none has both several repetitions and one of them with" in notes(results, [results])
+    undoubled = results_of(CLAIMED, {cell: r for cell, r in one.items() if not r.doubled})
+    assert "as none ran with twice the rounds as well" in notes(undoubled, [undoubled])
 
 
 @pytest.mark.parametrize("cheat", ["as many rounds", "another seed", "other values"])

@@ -10,6 +10,9 @@ from fedward.evaluation import paired_difference
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.study import Cell, Claim, Study
 
+_ROUNDING = 1e-12
+"""Differences do not vary if their deviation is below this share of the largest value."""
+
 
 def claims_digest(study: Study) -> str:
     """Return the SHA-256 of a study's claims, which each recorded line keeps; empty without any.
@@ -24,12 +27,15 @@ def claims_digest(study: Study) -> str:
 def _digest(claim: Claim) -> str:
     """Return the digest of a claim: of its fields, but for those that say nothing.
 
-    So a claim keeps its digest where later versions can say more.
+    So a claim keeps its digest where later versions can say more. The order of the variants whose
+    mean is compared does not matter.
     """
     fields = claim.model_dump(mode="json")
     if claim.share == 1:
         del fields["share"]
-    if not claim.mean_over:
+    if claim.mean_over:
+        fields["mean_over"] = sorted(claim.mean_over)
+    else:
         del fields["mean_over"]
     return digest(fields)
 
@@ -51,11 +57,12 @@ def require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) -> 
 def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Return the two-sided p-value of the paired t test that both have the same mean.
 
-    It is 1 for fewer than two pairs, and for differences that do not vary: those have no spread to
-    test against.
+    It is 1 for fewer than two pairs, and for differences that do not vary, or by rounding alone:
+    those have no spread to test against.
     """
     gap = paired_difference(ours, theirs)
-    if not gap.sd:
+    largest = max(abs(value) for value in (*ours, *theirs))
+    if gap.sd is None or gap.sd <= _ROUNDING * largest:
         return 1.0
     from scipy.special import stdtr  # type: ignore[import-untyped,unused-ignore]
 

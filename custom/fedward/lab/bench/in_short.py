@@ -6,7 +6,7 @@ from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import Verdict, names_of, verdicts
+from fedward.lab.bench.verdicts import Verdict, mean_of_variants, names_of, verdicts
 
 
 def in_short(results: Results, page: Sequence[Results]) -> str:
@@ -53,7 +53,7 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     number = "" if gap is None else f" ({gap_text(gap)})"
     return (
         f"{metric_name(claim.metric)} {claim.direction} with *{ours}* "
-        f"than {share}with *{theirs}*{number}"
+        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}"
     )
 
 

@@ -42,7 +42,8 @@ def _regime_note(results: Results) -> str:
         if any(results.by_seed(variant, row) for row in results.study.rows_of(variant))
     }
     texts = _by_text(results, refusals)
-    return f"**Regime**: {texts}, so nothing is concluded on methods." if texts else ""
+    where = "" if all(refusals.values()) else " there"
+    return f"**Regime**: {texts}, so nothing is concluded on methods{where}." if texts else ""
 
 
 def _bounds_note(results: Results) -> str:
@@ -55,7 +56,8 @@ def _bounds_note(results: Results) -> str:
     }
     text = _by_text(results, unknown)
     if text:
-        parts.append(f"{text}, so nothing here says what unlabelled images are worth")
+        where = "here" if all(unknown.values()) else "there"
+        parts.append(f"{text}, so nothing {where} says what unlabelled images are worth")
     for metric in study.metrics:
         refusals = {variant: results.bounds_refusal(variant, metric) for variant in study.variants}
         text = _by_text(results, refusals)
@@ -71,10 +73,11 @@ def _bounds_note(results: Results) -> str:
 
 
 def _convergence_note(results: Results) -> str:
-    """Return the rows and metrics in which convergence is not shown, with a line for each fault."""
-    not_shown: dict[str, list[str]] = {}
+    """Return the rows whose convergence is not shown, and a line for each value that moves."""
+    not_shown: list[str] = []
     failed: list[str] = []
     trained = 0
+    some_doubled = False
     for variant, row in rows_that_ran(results):
         title = _title(results, variant, row)
         texts = {
@@ -82,14 +85,20 @@ def _convergence_note(results: Results) -> str:
         }
         records = results.by_seed(variant, row).values()
         trained += any(record.rounds > 1 for record in records)
+        some_doubled = some_doubled or bool(results.doubled(variant, row))
+        if NOT_SHOWN in texts.values():
+            not_shown.append(title)
         for metric, text in texts.items():
-            if text == NOT_SHOWN:
-                not_shown.setdefault(title, []).append(metric_name(metric))
-            elif text:
+            if text and text != NOT_SHOWN:
                 reason = text.removeprefix(NOT_CONVERGED)
                 failed.append(f"    - *{title}*, {metric_name(metric)}: {reason}.")
     parts = []
-    if not_shown and len(not_shown) == trained:
+    if not_shown and len(not_shown) == trained and some_doubled:
+        parts.append(
+            "shown for no row that trains, as none has both several repetitions and one of them "
+            "with twice the rounds as well"
+        )
+    elif not_shown and len(not_shown) == trained:
         parts.append("shown for no row that trains, as none ran with twice the rounds as well")
     elif not_shown:
         parts.append(f"not shown for {_listed([f'*{title}*' for title in not_shown])}")

@@ -68,24 +68,35 @@ def _means(
 def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
     """Return the first rule of evidence that forbids to judge some rows; empty if none does.
 
+    Where the rows are of several variants, it names that of the row which the rule concerns.
+
     Args:
         results: of the study.
         rows: (variant, row) of each.
         metric: one of the study.
     """
+    study = results.study
+    several_variants = len({variant for variant, _ in rows}) > 1
     for variant, _ in rows:
-        if results.bounds_unknown(variant):
-            return UNKNOWN_BOUNDS
-        reason = results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
+        reason = _refusal_of_variant(results, variant, metric)
         if reason:
-            return reason
+            title = study.variants[variant].title or variant
+            return f"*{title}*: {reason}" if several_variants else reason
     for variant, row in rows:
+        name = name_of(study, variant, row) if several_variants else study.rows[row].title
         reason = results.unconverged(variant, row, metric)
         if reason:
-            return f"*{results.study.rows[row].title}*: {reason}"
+            return f"*{name}*: {reason}"
         if not results.data_varied(variant, row):
-            return f"*{results.study.rows[row].title}*: {SAME_DATA}"
+            return f"*{name}*: {SAME_DATA}"
     return ""
+
+
+def _refusal_of_variant(results: Results, variant: str, metric: str) -> str:
+    """Return the first rule that forbids to judge any row of a variant; empty if none does."""
+    if results.bounds_unknown(variant):
+        return UNKNOWN_BOUNDS
+    return results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,10 @@ def _sentence(study: Study, verdict: Verdict) -> str:
     our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
     share = "" if claim.share == 1 else f"{100 * claim.share:g} % of "
-    statement = f"{metric} of *{our_name}* is {claim.direction} than {share}that of *{their_name}*"
+    statement = (
+        f"{metric} of *{our_name}* is {claim.direction} than {share}that of *{their_name}*"
+        f"{mean_of_variants(study, claim)}"
+    )
     gap = verdict.judged.gap
     if gap is None:
         return f"{statement}: **{verdict.outcome}**, {verdict.judged.refusal}."
@@ -148,14 +162,24 @@ def _sentence(study: Study, verdict: Verdict) -> str:
 
 
 def names_of(study: Study, claim: Claim) -> tuple[str, str]:
-    """Return what pages call the two rows of a claim."""
+    """Return what pages call the two rows of a claim, without the variants of a mean."""
     if claim.mean_over:
-        titles = [study.variants[name].title or name for name in claim.mean_over]
-        is_whole = set(claim.mean_over) == set(study.variants)
-        where = "mean of all variants" if is_whole else f"mean of {'; '.join(titles)}"
-        return f"{study.rows[claim.row].title}, {where}", f"{study.rows[claim.than].title}, {where}"
+        return study.rows[claim.row].title, study.rows[claim.than].title
     ((ours, theirs),) = claim.places(study.reference)
     return name_of(study, *ours), name_of(study, *theirs)
+
+
+def mean_of_variants(study: Study, claim: Claim) -> str:
+    """Return the end of a comparison whose values are means over variants; empty for one variant.
+
+    Such as ``, in the mean of all variants``.
+    """
+    if not claim.mean_over:
+        return ""
+    if set(claim.mean_over) == set(study.variants):
+        return ", in the mean of all variants"
+    titles = [study.variants[name].title or name for name in claim.mean_over]
+    return f", in the mean of {'; '.join(titles)}"
 
 
 def name_of(study: Study, variant: str, row: str) -> str:
