@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import binom, binomtest  # type: ignore[import-untyped,unused-ignore]
 
+from fedward.errors import ConfigError
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.intervals import joint_interval
 from fedward.evaluation.subgroups import LEFT_OUT, SubgroupCounts, subgroup_counts
@@ -290,3 +291,12 @@ def test_a_joint_interval_is_the_exact_one_of_scipy() -> None:
     for right, images, together in ((0, 7, 3), (7, 7, 3), (8, 14, 2), (390, 400, 25)):
         expected = binomtest(right, images).proportion_ci(1 - 0.05 / together, method="exact")
         assert joint_interval(right / images, images, together) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("share", "n", "together"),
+    [(-0.1, 9, 1), (1.1, 9, 1), (np.nan, 9, 1), (0.5, 0.9, 1), (0.5, np.nan, 1), (0.5, 9, 0)],
+)
+def test_a_joint_interval_of_no_share_is_refused(share: float, n: float, together: int) -> None:
+    with pytest.raises(ConfigError, match=r"expected (a share in \[0, 1\] of|one share or more)"):
+        joint_interval(share, n, together)

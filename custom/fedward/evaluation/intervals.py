@@ -138,15 +138,9 @@ def proportion_interval(share: float, n: float) -> tuple[float, float]:
         Low and high end in [0, 1], around ``share``. For p = 0 the low end is 0, for p = 1 the high
         end is 1.
 
-    Raises ConfigError: a share outside [0, 1] or NaN, or n < 1.
+    Raises ConfigError: a share outside [0, 1] or NaN, or n < 1 or NaN.
     """
-    if not 0 <= share <= 1 or n < 1:
-        raise ConfigError(
-            "interval of a share",
-            "Leave out shares of no image.",
-            expected="a share in [0, 1] of at least one image",
-            found=f"{share} of {n}",
-        )
+    _require_share(share, n)
     middle = share + _Z * _Z / (2 * n)
     half_width = _Z * math.sqrt(share * (1 - share) / n + _Z * _Z / (4 * n * n))
     scale = 1 + _Z * _Z / n
@@ -157,10 +151,12 @@ def proportion_interval(share: float, n: float) -> tuple[float, float]:
 
 
 def joint_interval(share: float, n: float, together: int) -> tuple[float, float]:
-    """Return the exact interval of one of several shares, which all hold at once in 95 % of cases.
+    """Return one of several shares' intervals, which all hold at once in at least 95 % of cases.
 
-    Each leaves ``0.05 / together`` outside, half of it on either side (Bonferroni). Its ends are
-    quantiles of beta distributions, which no share near 0 or 1 and no small n makes too narrow.
+    Each leaves at most ``0.05 / together`` outside, at most half of it on either side (Bonferroni).
+    Its ends are quantiles of beta distributions. For whole n and a whole number of right answers it
+    is the exact interval, which no share near 0 or 1 and no small n makes too narrow; between whole
+    numbers the same quantiles interpolate.
     Source: Clopper and Pearson, *The use of confidence or fiducial limits illustrated in the case
     of the binomial*, Biometrika 1934.
 
@@ -172,7 +168,17 @@ def joint_interval(share: float, n: float, together: int) -> tuple[float, float]
     Returns:
         Low and high end in [0, 1], around ``share``. For p = 0 the low end is 0, for p = 1 the high
         end is 1.
+
+    Raises ConfigError: a share outside [0, 1] or NaN, n < 1 or NaN, or together < 1.
     """
+    _require_share(share, n)
+    if together < 1:
+        raise ConfigError(
+            "interval of one of several shares",
+            "Count the share itself.",
+            expected="one share or more that are looked at together",
+            found=f"{together}",
+        )
     from scipy.special import betaincinv  # type: ignore[import-untyped,unused-ignore]
 
     outside = 0.025 / together
@@ -181,6 +187,17 @@ def joint_interval(share: float, n: float, together: int) -> tuple[float, float]
     low = float(betaincinv(right, wrong + 1, outside)) if right > 0 else 0.0
     high = float(betaincinv(right + 1, wrong, 1 - outside)) if wrong > 0 else 1.0
     return low, high
+
+
+def _require_share(share: float, n: float) -> None:
+    """Raise ConfigError unless this is a share in [0, 1] of n >= 1 images; NaN is none."""
+    if not (0 <= share <= 1 and n >= 1):
+        raise ConfigError(
+            "interval of a share",
+            "Leave out shares of no image.",
+            expected="a share in [0, 1] of at least one image",
+            found=f"{share} of {n}",
+        )
 
 
 def bootstrap_intervals(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.intervals import joint_interval
@@ -18,18 +19,20 @@ def title_of_group(column: str, group: str) -> str:
 
 @dataclass(frozen=True)
 class Subgroup:
-    """Right answers to the test images of one group, such as women, at the sites that count it."""
+    """The share of right answers in one group, such as women, at the sites that count it."""
 
     column: str
     """Such as sex."""
     measured: Measured
-    """Right answers to all of its images; of a model that may name several classes, the share of
-    its findings that are found. Its name is that of the group. The intervals of all groups hold at
-    once in 95 % of cases, because the worst of many groups is singled out."""
+    """Share of its test images that are answered rightly, in [0, 1]; of a model that may name
+    several classes, the share of its findings that are found. Its name is that of the group. The
+    intervals of all groups hold at once in 95 % of cases, because the worst of many groups is
+    singled out."""
     expected: float
-    """Right answers if its images were as easy as all those of the same class and site."""
+    """That share, in [0, 1], if its images were as easy as all those of the same class and site."""
     classes: tuple[Measured, ...]
-    """Sensitivity of each class in the group, the lowest first."""
+    """Sensitivity of each class in the group, the lowest first. Each interval holds by itself in
+    95 % of cases, and not together with those of other classes or groups."""
     sites: tuple[str, ...]
     """Sites with counts of it."""
 
@@ -50,6 +53,24 @@ class Subgroup:
 
 
 @dataclass(frozen=True)
+class _Pooled:
+    """Counts of one group of K classes at all sites together."""
+
+    column: str
+    group: str
+    images: NDArray[np.int64]
+    """(K,) test images of each class."""
+    right: NDArray[np.int64]
+    """(K,) right answers to them."""
+    expected: float
+    """Right answers to expect of these images, a number of images."""
+    inflated: float
+    """Sum over its images of their sites' design effects."""
+    sites: tuple[str, ...]
+    """Sites with images of it; empty without images."""
+
+
+@dataclass(frozen=True)
 class Subgroups:
     """The sites' counts by subgroup, for :class:`Verdict`."""
 
@@ -62,9 +83,9 @@ class Subgroups:
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """Groups without numbers at any site.
+        """Titles of the groups without numbers at any site.
 
-        Whether somebody's group is not stated at all, no site says.
+        The images whose group is not stated are left out: no site says whether it has any.
         """
         titles = dict.fromkeys(
             title_of_group(counted.column, group)
@@ -79,8 +100,9 @@ class Subgroups:
     def measured(self) -> list[Subgroup]:
         """Return the groups with numbers, the one furthest below what is expected first.
 
-        What is expected of a group are the right answers to all images of the same class and site:
-        ``Σ n_sc p_sc / Σ n_sc`` with the group's n images and all images' share p of right answers.
+        Expected of a group is the share of right answers to all images of the same class and site:
+        ``Σ n_sc p_sc / Σ n_sc``, with the n_sc images of the group in class c at site s, and the
+        share p_sc of right answers to all images of that class at that site.
         Its interval takes the design effect of all images of its sites, and holds together with
         those of the other groups: see :func:`~fedward.evaluation.intervals.joint_interval`.
         """
@@ -90,13 +112,13 @@ class Subgroups:
             for counted in columns
             for group in counted.groups
         )
-        with_numbers = sum(self._one(column, group) is not None for column, group in keys)
-        subgroups = [self._one(column, group, with_numbers) for column, group in keys]
-        found = [one for one in subgroups if one is not None]
-        return sorted(found, key=lambda one: -one.shortfall)
+        pooled = [self._pooled(column, group) for column, group in keys]
+        counts = [group for group in pooled if group.sites]
+        subgroups = [self._subgroup(group, number_of_groups=len(counts)) for group in counts]
+        return sorted(subgroups, key=lambda one: -one.shortfall)
 
-    def _one(self, column: str, group: str, together: int = 1) -> Subgroup | None:
-        """Return a group of a column, one of ``together``; None without numbers at any site."""
+    def _pooled(self, column: str, group: str) -> _Pooled:
+        """Return a group's counts of all sites together."""
         images = np.zeros(len(self.classes), np.int64)
         right = np.zeros_like(images)
         expected = 0.0
@@ -117,20 +139,29 @@ class Subgroups:
                 shares = confusion.true_positives / np.maximum(confusion.images, 1)
                 expected += float(of_site @ shares)
                 inflated += int(of_site.sum()) * confusion.design_effect()
-        total = int(images.sum())
-        if not total:
-            return None
-        effect = inflated / total
-        share = int(right.sum()) / total
-        low, high = joint_interval(share, max(total / effect, 1.0), together)
+        return _Pooled(column, group, images, right, expected, inflated, tuple(sites))
+
+    def _subgroup(self, pooled: _Pooled, number_of_groups: int) -> Subgroup:
+        """Return a group's numbers, whose interval holds together with those of all groups.
+
+        Args:
+            pooled: counts of a group with images.
+            number_of_groups: groups with images in all columns.
+        """
+        total = int(pooled.images.sum())
+        effect = pooled.inflated / total
+        share = int(pooled.right.sum()) / total
+        low, high = joint_interval(share, max(total / effect, 1.0), number_of_groups)
         return Subgroup(
-            column,
-            Measured(group, share, low, high, total),
-            expected / total,
+            pooled.column,
+            Measured(pooled.group, share, low, high, total),
+            pooled.expected / total,
             lowest_first(
-                Measured.of_counts(name, int(found), int(number), effect)
-                for name, found, number in zip(self.classes, right, images, strict=True)
-                if number
+                Measured.of_counts(name, int(right), int(images), effect)
+                for name, right, images in zip(
+                    self.classes, pooled.right, pooled.images, strict=True
+                )
+                if images
             ),
-            tuple(sites),
+            pooled.sites,
         )
