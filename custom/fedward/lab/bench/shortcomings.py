@@ -49,8 +49,8 @@ def _below(results: Results) -> str:
         note = f"No conclusion may be drawn from {'it' if len(below) == 1 else 'them'}."
     elif withheld:
         note = (
-            f"No conclusion may be drawn from {withheld} of them, and from the others only where it "
-            "was claimed."
+            f"No conclusion may be drawn from {withheld} of them, and from the others only where "
+            "it was claimed."
         )
     else:
         note = "A conclusion may be drawn only where it was claimed."

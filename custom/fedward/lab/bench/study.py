@@ -94,8 +94,10 @@ class Claim(_Part):
     share: float = Field(default=1.0, gt=0, le=1)
     """Share of the value of ``than`` that ``row`` is compared with: 0.99 claims 99 % of it."""
     mean_over: tuple[str, ...] = ()
-    """Variants whose mean is a repetition's value, in place of one variant. It is a claim on a whole
-    grid, which has more power than one on each of its cells."""
+    """Variants whose mean is a repetition's value, in place of one variant, in any order.
+
+    It is a claim on a whole grid, which has more power than one on each of its cells.
+    """
 
     @model_validator(mode="after")
     def _one_variant_or_a_mean(self) -> "Claim":
