@@ -152,6 +152,33 @@ def test_more_labelled_sites_than_sites_are_refused(tmp_path, count):
     assert not (tmp_path / "sites").exists()
 
 
+@pytest.mark.parametrize("resplit", [False, True])
+def test_the_servers_images_are_training_images_of_the_file(tmp_path, resplit):
+    """Also its validation images, although the file has arrays of validation images."""
+    file = grey(tmp_path)
+    out = tmp_path / "sites"
+    partition(file, out, Wanted(sites=2, server=0.3, resplit=resplit))
+    spec = DataSpec.model_validate(json.loads((out / "data.json").read_text()))
+    server, *of_sites = (load_site(out / f"{name}.yaml", spec) for name in SITES_AND_SERVER)
+
+    def pictures(part):
+        return {pixels.tobytes() for pixels in part.pixels}
+
+    server_pictures = pictures(server.labelled) | pictures(server.val)
+    assert len(server_pictures) == len(server.labelled) + len(server.val)
+    assert len(server.val) > 4
+    for data in of_sites:
+        for part in (data.labelled, data.val, data.test):
+            assert not server_pictures & pictures(part)
+    if not resplit:
+        with np.load(file) as arrays:
+            of_file = {picture.tobytes() for picture in arrays["train_images"]}
+        assert server_pictures <= of_file
+
+
+SITES_AND_SERVER = ("server", "site-1", "site-2")
+
+
 def test_the_server_of_an_earlier_cut_is_refused(tmp_path):
     """Its images are those of sites now; a server's file that is added to a finished cut stays."""
     out = tmp_path / "sites"

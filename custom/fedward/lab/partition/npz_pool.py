@@ -1,6 +1,7 @@
 """A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -107,11 +108,11 @@ def read_npz(
     chosen = take(labels, name_of, classes)
     columns = _columns(other_arrays, prefixes, counts)
     splits: list[str] = []
-    indices: list[int] = []
+    in_split: list[int] = []
     for prefix, count in zip(prefixes, counts, strict=True):
         splits += [prefix.removesuffix("_") or "train"] * count
-        first = len(indices) if joined else 0
-        indices += range(first, first + count)
+        in_split += range(count)
+    indices = list(range(len(splits))) if joined else in_split
     named_groups = _groups(columns, len(labels))
     groups = [
         group or f"{split}-{index}"
@@ -129,6 +130,7 @@ def read_npz(
             *notes,
             f"The labels are numbers. {option('classes')} names them, in this order.",
         )
+    places = _Places.of(splits, in_split, chosen.rows)
     return Pool(
         name=path.stem,
         classes=chosen.classes,
@@ -137,7 +139,7 @@ def read_npz(
         splits=[splits[row] for row in chosen.rows],
         side=min(images[0].shape[1:3]),
         channels=[*images[0].shape, 1][3],
-        listing=partial(_listing, path, class_of, np.array(indices, np.int64)[chosen.rows], joined),
+        listing=partial(_listing, path, class_of, places, joined),
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),
         notes=notes,
@@ -326,18 +328,53 @@ def _texts(values: npt.NDArray[Any], names: npt.NDArray[Any] | None) -> list[str
     return [str(names[value]) for value in values]
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where the rows of a pool are in the file's arrays."""
+
+    split: npt.NDArray[np.str_]
+    """(N,) split whose arrays have the image."""
+    in_split: Rows
+    """(N,) its place in these arrays."""
+    in_file: Rows
+    """(N,) its place in the arrays of all splits, one after the other."""
+
+    @classmethod
+    def of(cls, splits: Sequence[str], in_split: Sequence[int], rows: Sequence[int]) -> "_Places":
+        """Return the places of the rows that are used, of all images of a file."""
+        used = np.array(rows, np.int64)
+        return cls(np.array(splits, np.str_)[used], np.array(in_split, np.int64)[used], used)
+
+    def is_elsewhere(self, split: str, rows: Rows) -> bool:
+        """Return whether an image would be sought in a split's arrays that are not its own.
+
+        A split without arrays is sought in those of the training images.
+        """
+        return split in self.split and bool((self.split[rows] != split).any())
+
+
 def _listing(
     path: Path,
     class_of: Mapping[int, str],
-    indices: Rows,
+    places: _Places,
     joined: bool,
     _site: str,
     site_rows: Mapping[str, Rows],
     _out: Path,
 ) -> Listing:
-    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
+    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`.
+
+    Args:
+        path: of the npz file.
+        class_of: label -> class.
+        places: of the pool's rows.
+        joined: whether any image may be in any split. Of a server, whose validation images are
+            training images of the file, they are counted through all splits in any case.
+    """
     content: dict[str, Any] = {"kind": "npz", "file": str(path.resolve()), "labels": dict(class_of)}
-    if joined:
+    through_all = joined or any(places.is_elsewhere(*item) for item in site_rows.items())
+    if through_all:
         content["joined"] = True
+    indices = places.in_file if through_all else places.in_split
     chosen = {split: indices[rows].tolist() for split, rows in site_rows.items()}
     return Listing(content, {"indices": chosen})
