@@ -341,14 +341,12 @@ def test_a_share_of_the_images_becomes_the_servers(clinic, tmp_path, capsys):
     spec = DataSpec.model_validate(json.loads((tmp_path / "sites/data.json").read_text()))
     server = load_site(tmp_path / "sites/server.yaml", spec)
     assert len(server.labelled) > len(server.val) > len(server.test) == 0
-    of_others = [load_site(tmp_path / f"sites/{name}.yaml", spec) for name in POOLED_SITES]
+    pooled_sites = ("site-1", "site-2", "pooled")
+    of_others = [load_site(tmp_path / f"sites/{name}.yaml", spec) for name in pooled_sites]
     ids = [name for data in of_others for part in sets(data).values() for name in part]
     of_server = set().union(*sets(server).values())
     assert not of_server & set(ids)
     assert len(of_server) + len(ids) == 120
-
-
-POOLED_SITES = ("site-1", "site-2", "pooled")
 
 
 def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):

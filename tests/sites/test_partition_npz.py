@@ -159,7 +159,8 @@ def test_the_servers_images_are_training_images_of_the_file(tmp_path, resplit):
     out = tmp_path / "sites"
     partition(file, out, Wanted(sites=2, server=0.3, resplit=resplit))
     spec = DataSpec.model_validate(json.loads((out / "data.json").read_text()))
-    server, *of_sites = (load_site(out / f"{name}.yaml", spec) for name in SITES_AND_SERVER)
+    names = ("server", "site-1", "site-2")
+    server, *of_sites = (load_site(out / f"{name}.yaml", spec) for name in names)
 
     def pictures(part):
         return {pixels.tobytes() for pixels in part.pixels}
@@ -174,9 +175,6 @@ def test_the_servers_images_are_training_images_of_the_file(tmp_path, resplit):
         with np.load(file) as arrays:
             of_file = {picture.tobytes() for picture in arrays["train_images"]}
         assert server_pictures <= of_file
-
-
-SITES_AND_SERVER = ("server", "site-1", "site-2")
 
 
 def test_the_server_of_an_earlier_cut_is_refused(tmp_path):

@@ -190,7 +190,7 @@ def joint_interval(share: float, n: float, together: int) -> tuple[float, float]
 
 
 def _require_share(share: float, n: float) -> None:
-    """Raise ConfigError unless this is a share in [0, 1] of n >= 1 images; NaN is none."""
+    """Raise ConfigError unless a share is in [0, 1] and n at least 1; NaN is refused as well."""
     if not (0 <= share <= 1 and n >= 1):
         raise ConfigError(
             "interval of a share",
