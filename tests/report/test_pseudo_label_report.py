@@ -20,14 +20,13 @@ def counts(*numbers: int) -> dict[str, int]:
 
 def test_quality_worked_by_hand() -> None:
     rows = [
-        PseudoLabelRow(3, 0, {"a": 6, "b": 2}, 4, 16, 9, {"a": 5, "b": 5}, 0.5),
-        PseudoLabelRow(3, 0, {"a": 0, "b": 0}, 0, 16, 7, {"a": 0, "b": 10}, 0.7),
+        PseudoLabelRow(3, 0, {"a": 6, "b": 2}, 4, 16, 9, {"a": 5, "b": 5}),
+        PseudoLabelRow(3, 0, {"a": 0, "b": 0}, 0, 16, 7, {"a": 0, "b": 10}),
     ]
-    assert quality(rows) == Quality(0.25, 0.5, 0.5, pytest.approx(0.6))
+    assert quality(rows) == Quality(0.25, 0.5, 0.5)
     assert quality(rows[1:])[:2] == (0.0, None)
-    assert quality([PseudoLabelRow(1, 0, {"a": 0}, 0, 0, 0, {"a": 5}, 0.5)]) == Quality(
-        None, None, None, 0.5
-    )
+    none = PseudoLabelRow(1, 0, {"a": 0}, 0, 0, 0, {"a": 5})
+    assert quality([none]) == Quality(None, None, None)
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
             note(
                 run / "sites" / site,
                 RUN,
-                PseudoLabelRow(round_, 0, kept, 12, 100, 40, counts(1, 5, 2, 1, 1), 0.55),
+                PseudoLabelRow(round_, 0, kept, 12, 100, 40, counts(1, 5, 2, 1, 1)),
             )
     return run
 
@@ -56,7 +55,7 @@ def test_classes_are_shown_by_round_beside_the_truth(folder: Path) -> None:
     assert [sum(shares) for shares in zip(*found.kept.values(), strict=True)] == pytest.approx(
         [1] * 4
     )
-    assert found.last == pytest.approx((165 / 300, 36 / 165, 0.4, 0.55))
+    assert found.last == pytest.approx((165 / 300, 36 / 165, 0.4))
     assert found.classes[0] == ("MEL", pytest.approx(0.1), pytest.approx(120 / 165))
     page = report(folder)[1]
     assert page.tables["table-pseudo"][1][:3] == ["MEL", "0.10", "0.73"]

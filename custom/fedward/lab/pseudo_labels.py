@@ -22,7 +22,6 @@ from fedward.runs.pseudo_labels import FOLDER
 from fedward.sites import SiteData
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
-from fedward.training.evaluation import predict
 from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate, PhaseRequest
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Watched(Objective[C]):
 
 
 class PseudoLabelObserver:
-    """Notes how good a site's pseudo-labels and models are.
+    """Notes how good a site's pseudo-labels and its answers about test images are.
 
     A :class:`~fedward.client.client.TrainingObserver`.
     """
@@ -176,7 +175,7 @@ class ObservedTraining:
         )
         counts = tally.counts()
         if counts.labelled:
-            row = _row(learner, update.model, truth, counts, round_=round_, part=part)
+            row = _row(data.classes, truth, counts, round_=round_, part=part)
             note(self.site_folder, self.run, row)
         return update
 
@@ -189,14 +188,11 @@ def note(site_folder: Path, run: str, row: PseudoLabelRow) -> None:
 
 
 def _row(
-    learner: Learner, model: State, truth: Tensor, counts: Counts, *, round_: int, part: int
+    class_names: Sequence[str], truth: Tensor, counts: Counts, *, round_: int, part: int
 ) -> PseudoLabelRow:
-    """Return the note of one training, after which the site's own model is ``model``."""
-    class_names = learner.images.data.classes
+    """Return the note of one training."""
     known = truth >= 0
     hidden = torch.bincount(truth[known], minlength=len(class_names)).tolist()
-    net = learner.networks.load(model)
-    predicted = predict(net, learner.images["unlabelled"]).argmax(dim=1)
     return PseudoLabelRow(
         round=round_,
         part=part,
@@ -205,5 +201,4 @@ def _row(
         labelled=counts.labelled,
         right=counts.right,
         hidden=dict(zip(class_names, hidden, strict=True)),
-        accuracy=float((predicted == truth)[known].double().mean()),
     )

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from fedward.evaluation.selection import LAST
@@ -31,8 +30,6 @@ class Quality(NamedTuple):
     """Share of the used pseudo-labels that are right; None if none is used."""
     right: float | None
     """Share of all pseudo-labels that are right; None if there are none."""
-    local: float
-    """Accuracy of a site's own model on its unlabelled images, as a mean over trainings."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,6 @@ def quality(rows: Sequence[PseudoLabelRow]) -> Quality:
         kept=_share(kept, labelled),
         kept_right=_share(kept_right, kept),
         right=_share(right, labelled),
-        local=fmean(row.accuracy for row in rows),
     )
 
 

@@ -238,8 +238,8 @@ class PseudoLabelRow:
     """How many of all pseudo-labels are right."""
     hidden: Mapping[str, int]
     """Class -> unlabelled images of this class."""
-    accuracy: float
-    """Accuracy of the site's model on these images after the training."""
+    accuracy: float | None = None
+    """Of older notes alone: the accuracy of the site's model on these images."""
 
 
 @with_config(CLOSED)

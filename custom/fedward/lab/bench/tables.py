@@ -435,7 +435,6 @@ def _pseudo_label_table(results: Results) -> str:
         "kept": "share kept",
         "kept_right": "kept that are right",
         "right": "all that are right",
-        "local": "sites' own models",
     }
     table = Table(["method", *columns.values()])
     for title, records in _titles_that_ran(results):
