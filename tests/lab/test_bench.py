@@ -3,6 +3,7 @@ refuses wrong use.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,14 @@ def test_a_study_is_cut_run_and_shown_once(
     (tmp_path / "others" / "two" / "3").mkdir(parents=True)
     assert main([*words, "--seeds", "3", "--site-files", str(tmp_path / "others")]) == 2
     assert "--site-files: expected sites, found ../others" in capsys.readouterr().err
+
+
+def test_the_cost_counts_every_round(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No round takes less than a millisecond, so ten million take more than two hours."""
+    many = ["--seeds", "3", "--cost", "--set", "rounds=10000000"]
+    assert main([*words, *many]) == 0
+    (hours,) = re.findall(r"1 runs, ([\d.]+) core hours", capsys.readouterr().out)
+    assert float(hours) > 2
 
 
 @pytest.mark.parametrize("workers", ["0", "-1"])

@@ -43,8 +43,11 @@ class _Stopwatch(Listener):
     """Ends a run after a few rounds."""
 
     def round(self, row: RoundRow, kept: float | None = None) -> None:
-        """Raise once the last timed round is over."""
-        if row.round >= TIMED_ROUNDS:
+        """Raise in the round after the last timed one.
+
+        The rows of a round are on disk once the next round has begun.
+        """
+        if row.round > TIMED_ROUNDS:
             raise _Enough
 
 
