@@ -79,9 +79,17 @@ def test_at_most_four_rows_have_curves() -> None:
 @pytest.mark.parametrize(
     ("ssfl", "sentence"),
     [
-        (0.7, "The claim: shown, Accuracy higher with *SSFL* than with *FedAvg, few labels* (+0.1"),
-        (0.5, "The claim: opposite shown, Accuracy higher with *SSFL* than"),
-        (0.601, "**No difference between methods is shown.** The claim: 1 not shown."),
+        (
+            0.7,
+            "The only claim is shown. **What is shown:**\n\n"
+            "- Accuracy is higher with *SSFL* than with *FedAvg, few labels*, +0.1",
+        ),
+        (
+            0.5,
+            "The only claim is refuted. **What is shown:**\n\n"
+            "- Accuracy is lower with *SSFL* than with *FedAvg, few labels*, -0.1",
+        ),
+        (0.601, "**No difference between methods is shown.** The only claim is not shown."),
     ],
 )
 def test_the_first_sentence_says_what_became_of_the_claims(ssfl: float, sentence: str) -> None:

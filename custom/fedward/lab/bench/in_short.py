@@ -1,12 +1,21 @@
-"""What a study's part of a page says first, in at most three sentences."""
+"""What a study's part of a page says first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import Verdict, mean_of_variants, names_of, verdicts
+
+
+_ENDINGS = {
+    "shown": ("is shown", "are shown"),
+    "opposite shown": ("is refuted", "are refuted"),
+    "not shown": ("is not shown", "are not shown"),
+    "not judged": ("could not be judged", "could not be judged"),
+}
+"""Outcome -> what one claim and several claims of this outcome are said to be."""
 
 
 def in_short(results: Results, page: Sequence[Results]) -> str:
@@ -16,44 +25,53 @@ def in_short(results: Results, page: Sequence[Results]) -> str:
         results: of the study.
         page: results of all studies whose tables stand on the same page, ``results`` among them.
     """
-    sentences = (_of_claims(results, page), _of_values(results), _of_references(results))
-    return " ".join(sentence for sentence in sentences if sentence)
+    values = " ".join(text for text in (_of_values(results), _of_references(results)) if text)
+    return "\n\n".join(part for part in (_of_claims(results, page), values) if part)
 
 
 def _of_claims(results: Results, page: Sequence[Results]) -> str:
+    """Return how many claims were confirmed, and a list of those."""
     if not results.study.claims:
         return (
             "**No difference between methods is shown**, as the study stated no claim before it "
             "ran."
         )
-    by_verdict: dict[str, list[Verdict]] = {}
+    by_outcome: dict[str, list[Verdict]] = {outcome: [] for outcome in _ENDINGS}
     for verdict in verdicts(results, page):
-        by_verdict.setdefault(verdict.outcome, []).append(verdict)
+        by_outcome[verdict.outcome].append(verdict)
+    shown = [_comparison(results, verdict) for verdict in by_outcome["shown"]]
+    shown += [_comparison(results, verdict) for verdict in by_outcome["opposite shown"]]
+    count = _count_text({outcome: len(those) for outcome, those in by_outcome.items()})
+    if not shown:
+        return f"**No difference between methods is shown.** {count}"
+    return "\n".join([f"{count} **What is shown:**", "", *(f"- {text}" for text in shown)])
+
+
+def _count_text(counts: Mapping[str, int]) -> str:
+    """Return how many claims had which outcome, in one sentence."""
     parts = []
-    for outcome in ("shown", "opposite shown"):
-        for verdict in by_verdict.get(outcome, []):
-            parts.append(f"{outcome}, {_comparison(results, verdict)}")
-    for outcome in ("not shown", "not judged"):
-        count = len(by_verdict.get(outcome, []))
+    for outcome, (singular, plural) in _ENDINGS.items():
+        count = counts[outcome]
         if count:
-            parts.append(f"{count} {outcome}")
-    count = len(results.study.claims)
-    claims = "The claim" if count == 1 else f"Of {count} claims"
-    some_shown = bool(by_verdict.get("shown") or by_verdict.get("opposite shown"))
-    opening = "" if some_shown else "**No difference between methods is shown.** "
-    return f"{opening}{claims}: {'; '.join(parts)}."
+            parts.append((count, singular if count == 1 else plural))
+    total = sum(counts.values())
+    if total == 1:
+        return f"The only claim {parts[0][1]}."
+    return f"Of {total} claims, {_joined([f'{count} {ending}' for count, ending in parts])}."
 
 
 def _comparison(results: Results, verdict: Verdict) -> str:
-    """Return a judged claim with its difference."""
+    """Return what a claim has shown, which is the opposite of it where the claim is refuted."""
     claim = verdict.judged.claim
+    is_higher = (claim.direction == "higher") == (verdict.outcome == "shown")
+    direction = "higher" if is_higher else "lower"
     ours, theirs = names_of(results.study, claim)
     gap = verdict.judged.gap
     share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that "
-    number = "" if gap is None else f" ({gap_text(gap)})"
+    number = "" if gap is None else f", {gap_text(gap)}"
     return (
-        f"{metric_name(claim.metric)} {claim.direction} with *{ours}* "
-        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}"
+        f"{metric_name(claim.metric)} is {direction} with *{ours}* "
+        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}."
     )
 
 
