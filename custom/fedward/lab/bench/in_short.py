@@ -8,7 +8,6 @@ from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import Verdict, mean_of_variants, names_of, verdicts
 
-
 _ENDINGS = {
     "shown": ("is shown", "are shown"),
     "opposite shown": ("is refuted", "are refuted"),
