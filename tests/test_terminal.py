@@ -79,10 +79,10 @@ def test_paths_quotes_and_commands_stay_whole_where_lines_are_folded(tmp_path: P
     folder = tmp_path / "my data" / "of the ward"
     folder.mkdir(parents=True)
     command = f"fedward partition '{folder}' --sites 4 --out sites"
-    text = f"2 things must be mended:\n  1. {folder}: not 'what it was', at all\n{command}"
+    text = f"2 things must be fixed:\n  1. {folder}: not 'what it was', at all\n{command}"
     lines = hanging(text, 30).splitlines()
     assert lines == [
-        "2 things must be mended:",
+        "2 things must be fixed:",
         "  1.",
         f"    {folder}:",
         "    not 'what it was', at all",

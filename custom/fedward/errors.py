@@ -72,7 +72,7 @@ class WorkError(RunError):
     """
 
 
-def together(errors: Sequence["FedwardError"], what: str = "must be mended") -> "FedwardError":
+def together(errors: Sequence["FedwardError"], what: str = "must be fixed") -> "FedwardError":
     """Return errors, at least one, as a single one that lists them.
 
     It is a ConfigError if all are, else a DataError. ``what``: what is to be done about them.

@@ -441,7 +441,7 @@ def test_all_faults_of_the_arrays_are_in_one_message(tmp_path):
         "9 images and 8 labels",
         "no array test_labels",
     ]
-    with pytest.raises(DataError, match="3 things must be mended") as error:
+    with pytest.raises(DataError, match="3 things must be fixed") as error:
         partition(file, tmp_path / "sites", Wanted(sites=2))
     assert all(fault in str(error.value) for fault in faults)
     site = tmp_path / "site-1.yaml"

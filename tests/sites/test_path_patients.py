@@ -90,7 +90,7 @@ def test_all_that_is_wrong_is_said_at_once_and_patients_stay_together(chexpert, 
     assert cli.main([*map(str, words), "--sites", "9"]) == 1
     error = " ".join(capsys.readouterr().err.split())
     cures = {"--uncertain": "negative", "--no-finding": "ignored"}
-    assert "3 things must be mended or decided" in error
+    assert "3 things must be fixed or decided" in error
     assert "found it beside Support Devices 10" in error
     assert "9 with fewer" in error
     for option, value in cures.items():

@@ -660,7 +660,7 @@ def test_one_refusal_has_every_decision_and_the_command_that_takes_them_all(
     typed = ["partition", "t.csv", "--images", "w", "--sites", "2", "--out", "s"]
     assert cli.main(typed) == 1
     error = capsys.readouterr().err
-    assert "6 things must be mended or decided" in error
+    assert "6 things must be fixed or decided" in error
     command = error.strip().splitlines()[-1]
     assert cli.main(shlex.split(command)[1:]) == 0, command
     words = shlex.split(command)[4:]

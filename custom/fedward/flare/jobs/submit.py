@@ -161,7 +161,7 @@ def fetch(
             found="; ".join([*lost, f"{state} (FLARE: {'; '.join(flares_words)})"]),
             remedy=(
                 f"See the logs in {out / job_id}; a site's refusal is in its log.txt. "
-                f"Once that is mended, {go_on}"
+                f"Once that is fixed, {go_on}"
             ),
         )
     return run

@@ -1,4 +1,4 @@
-"""All that must be mended or decided before a data set can be cut, in one message."""
+"""All that must be fixed or decided before a data set can be cut, in one message."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ class Faults:
         """Note an error.
 
         Args:
-            error: says what must be mended or decided.
+            error: says what must be fixed or decided.
             decisions: option, with ``_`` for ``-`` -> the likeliest value by which a person may
                 decide it. Of an option that is decided twice, texts are joined.
         """
@@ -65,10 +65,10 @@ class Faults:
     def together(self) -> FedwardError:
         """Return what was noted, at least one error, as one."""
         command = self._command(self._decisions) if self._command and self._decisions else ""
-        error = together(self._errors, "must be mended or decided")
+        error = together(self._errors, "must be fixed or decided")
         if not command:
             return error
         which = "With the likeliest decision of each:"
         if self._undecidable:
-            which = "Once the rest is mended, with the likeliest decisions:"
+            which = "Once the rest is fixed, with the likeliest decisions:"
         return type(error)(f"{error}", f"\n{which}\n{command}")

@@ -53,7 +53,7 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
         pool: what is to be cut.
         where: names its source, for errors.
         contradicting: what becomes of pictures with several labels; None: nobody has decided.
-        faults: gets what must be mended or decided: more than 5 % of the images are damaged or
+        faults: gets what must be fixed or decided: more than 5 % of the images are damaged or
             blank, files hold several frames, of which none are chosen, or a picture has several
             labels.
     """
