@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
-from fedward.lab.bench.records import Curve, Record, add_record, read_records
+from fedward.lab.bench.records import Curve, Record, add_record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
@@ -97,7 +98,7 @@ def test_a_line_says_what_the_run_folder_says(work: Bench, file: Path) -> None:
         json.loads((run.folder / "audit.jsonl").read_text().splitlines()[-1])["hash"]
         == result.audit
     )
-    assert set(result.pseudo_labels) >= {"kept", "right", "local"}
+    assert set(result.pseudo_labels) == {"kept", "kept_right", "right"}
     assert set(lines[Cell("all", "lower", 1)].pseudo_labels) == set()
 
 
@@ -214,6 +215,22 @@ def test_recorded_cells_do_not_run_again(
     assert ran[1:3] == [["all lower seed 1"], ["all warm seed 1"]], (
         "other settings; first weights come first"
     )
+
+
+def test_a_recorded_cell_runs_again_if_another_begins_with_its_lost_run(
+    work: Bench, tmp_path: Path
+) -> None:
+    """Recorded lines may come without run folders."""
+    lower, warm, upper = (Cell("all", row, 1) for row in ("lower", "warm", "upper"))
+    kept = [record for cell, record in read_records(work.file).items() if cell not in (warm, upper)]
+    other = Bench(work.study, tmp_path, tmp_path / "sites", tmp_path / "results.jsonl", {})
+    add_records(other.file, kept)
+    cells = work.study.cells()
+    assert set(other.missing(cells)) == {lower, warm, upper}
+    assert other.missing([upper]) == [upper]
+    (run,) = work.runs(lower)
+    shutil.copytree(run.folder, other.folders(lower)[""])
+    assert set(other.missing(cells)) == {warm, upper}
 
 
 def test_a_setting_that_is_new_counts_as_its_default(work: Bench, file: Path) -> None:

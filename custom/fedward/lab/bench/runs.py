@@ -103,9 +103,21 @@ class Bench:
         run_all(*stages, workers=workers)
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells without a kept result of the same settings."""
+        """Return the cells that have to run.
+
+        They have no kept result of the same settings, or another one of them begins with the
+        weights or labels of their run, whose folder is not here.
+        """
         kept = read_records(self.file)
-        return [cell for cell in cells if cell not in kept or not self.is_current(kept[cell])]
+        missing = {cell for cell in cells if cell not in kept or not self.is_current(kept[cell])}
+        selected = set(cells)
+        unseen = list(missing)
+        while unseen:
+            for other in self._begins_with(unseen.pop()):
+                if other in selected - missing and not self.finished(other):
+                    missing.add(other)
+                    unseen.append(other)
+        return [cell for cell in cells if cell in missing]
 
     def is_current(self, record: Record) -> bool:
         """Return whether a kept result has the settings that its cell has now."""
@@ -232,8 +244,8 @@ class Bench:
 
     def _init_folder(self, cell: Cell) -> Path | None:
         """Return the run folder whose weights a cell starts from; None: fresh weights."""
-        run = self._run_of(self.study.rows[cell.row].init, cell)
-        return run.folder if run else None
+        row = self.study.rows[cell.row].init
+        return self._run_of(row, cell).folder if row else None
 
     def _files_with_labels(self, cell: Cell) -> Path | None:
         """Return the folder of a cell's site files.
@@ -241,24 +253,29 @@ class Bench:
         If another row bought the labels that the cell may use, new site files name these.
         """
         files = self.files_of(cell)
-        buying_run = self._run_of(self.study.rows[cell.row].labels, cell)
-        if files is None or buying_run is None:
+        buying_row = self.study.rows[cell.row].labels
+        if files is None or not buying_row:
             return files
         own_files = self._folder(cell).with_suffix(".sites")
-        write_bought(files, buying_run, own_files)
+        write_bought(files, self._run_of(buying_row, cell), own_files)
         return own_files
 
-    def _run_of(self, row: str, cell: Cell) -> Run | None:
-        """Return another row's run with a cell's seed and variant; None if no row is named.
+    def _begins_with(self, cell: Cell) -> list[Cell]:
+        """Return the cells whose weights and labels a cell begins with."""
+        row = self.study.rows[cell.row]
+        return [self._beside(cell, other) for other in (row.init, row.labels) if other]
 
-        If the variant does not change that row, its run in the first variant counts.
+    def _beside(self, cell: Cell, row: str) -> Cell:
+        """Return another row's cell with a cell's seed and variant.
+
+        If the variant does not change that row, its cell in the first variant counts.
         """
-        if not row:
-            return None
         in_variant = row in self.study.rows_of(cell.variant)
-        variant = cell.variant if in_variant else self.study.reference
-        other = Cell(variant, row, cell.seed)
-        return whole_run(self.folders(other)[""], may_decline=True)
+        return Cell(cell.variant if in_variant else self.study.reference, row, cell.seed)
+
+    def _run_of(self, row: str, cell: Cell) -> Run:
+        """Return the run of :meth:`_beside`."""
+        return whole_run(self.folders(self._beside(cell, row))[""], may_decline=True)
 
 
 def _sees_labels(site_file: Path) -> bool:
