@@ -469,6 +469,37 @@ def test_blank_images_and_pictures_of_two_labels_are_no_site_s(tmp_path):
     assert used == set(range(90)) - {4, 5, 33}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_no_copy_of_a_picture_leaks_where_splits_are_made(tmp_path, seed):
+    """Ten pictures are there three times each; all other images stay."""
+    pictures = images(90)
+    pictures[40:50] = pictures[70:80] = pictures[:10]
+    path = pooled(tmp_path, images=pictures, groups=None, labels=np.arange(90) % 10 % 3)
+    said = partition(path, tmp_path / "out", Wanted(sites=3, seed=seed))
+    splits_of, rows = {}, set()
+    for site in sites(tmp_path / "out").values():
+        for split, used in site["indices"].items():
+            rows.update(used)
+            for row in used:
+                splits_of.setdefault(pictures[row].tobytes(), set()).add(split)
+    assert all(len(splits) == 1 for splits in splits_of.values())
+    assert len(splits_of) == 70, "of each picture some copy stays"
+    left_out = 90 - len(rows)
+    assert left_out > 0
+    assert f"{left_out} are copies of a picture in another of training, validation" in said
+
+
+def test_copies_in_given_splits_stay(tmp_path):
+    """The numbers of others on the same splits stay comparable; the doctor says that they leak."""
+    tests = images(40, seed=2)
+    tests[:5] = images(120)[:5]
+    labels = np.concatenate([np.arange(5) % 2, np.arange(35) % 2])[:, None]
+    path = grey(tmp_path / "in", test_images=tests, test_labels=labels)
+    partition(path, tmp_path / "out", Wanted(sites=2))
+    tested = [len(site["indices"]["test"]) for site in sites(tmp_path / "out").values()]
+    assert sum(tested) == 40
+
+
 def test_a_number_that_may_be_no_label_is_decided(tmp_path):
     labels = np.where(np.arange(60) % 6 == 0, -1, np.arange(60) % 2)
     np.savez(tmp_path / "a.npz", images=images(60), labels=labels)

@@ -19,6 +19,7 @@ from fedward.lab.partition.divide import (
     divide_by,
     split_off_server,
     unused_note,
+    without_leaking_copies,
 )
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
@@ -501,6 +502,8 @@ def _divided(pool: Pool, wanted: Wanted) -> tuple[Cut, Cut]:
         )
     else:
         cut = divide_by(pool, wanted.by, wanted.seed, apart)
+    if set(pool.splits) == {"train"}:
+        cut = without_leaking_copies(pool, cut)
     if not wanted.server:
         return cut, {}
     cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)

@@ -224,6 +224,30 @@ def _fewer_sites(gamma: float | None) -> str:
     return f"Ask for fewer sites, a larger {option('dirichlet')}, or another {option('seed')}."
 
 
+def without_leaking_copies(pool: Pool, cut: Cut) -> Cut:
+    """Return the cut without copies of a picture in more than one of training, validation and test.
+
+    Those in the split of its first row stay, at whichever sites they are. A test image of which the
+    training images have a copy would say nothing of new images.
+    """
+    split_of = {
+        row: split
+        for site_rows in cut.values()
+        for split, rows in site_rows.items()
+        for row in rows.tolist()
+    }
+    leaking: set[int] = set()
+    for same in pool.copies:
+        used = [row for row in same if row in split_of]
+        leaking.update(row for row in used if split_of[row] != split_of[used[0]])
+    if not leaking:
+        return cut
+    return {
+        site: {split: rows[~np.isin(rows, list(leaking))] for split, rows in site_rows.items()}
+        for site, site_rows in cut.items()
+    }
+
+
 def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
     """Return why images of a pool are at no site, with their numbers; empty if all are.
 
@@ -242,9 +266,12 @@ def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
     if column:
         sites = list(_site_names([value for value in values if value]))
         owner = _owners(pool.groups, values, sites)
+    copies = {row for same in pool.copies for row in same if not unused.issuperset(same)}
     reasons = Counter[str]()
     for row in unused:
-        if column and not values[row]:
+        if row in copies:
+            reasons["are copies of a picture in another of training, validation and test"] += 1
+        elif column and not values[row]:
             reasons[f"have no value in {column}"] += 1
         elif owner[row] < 0:
             reasons["belong to a group that has more images at another site"] += 1

@@ -6,6 +6,7 @@ site or another.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -80,9 +81,20 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     if len(left_out) == len(looks):
         # Nothing is left that could be cut, and the faults say why.
         return pool
+    same_pictures = [tuple(rows) for rows in _rows_by_picture(looks).values()]
+    pool = replace(pool, copies=tuple(rows for rows in same_pictures if len(rows) > 1))
     if left_out:
         pool = pool.taken([row for row in range(len(looks)) if row not in left_out])
     return pool.noting(notes)
+
+
+def _rows_by_picture(looks: Sequence[Look]) -> dict[bytes, list[int]]:
+    """Return the rows of each picture that can be used, by the digest of its pixels."""
+    rows_of = defaultdict[bytes, list[int]](list)
+    for row, look in enumerate(looks):
+        if look.digest:
+            rows_of[look.digest].append(row)
+    return rows_of
 
 
 def _unusable(where: str, looks: Sequence[Look], faults: Faults) -> list[str]:
@@ -119,12 +131,13 @@ def _first(looks: Sequence[Look]) -> str:
 
 def _contradictions(pool: Pool, looks: Sequence[Look]) -> list[list[int]]:
     """Return the rows of each picture that has several labels; rows without a label have none."""
-    rows_of = defaultdict[bytes, list[int]](list)
     has_label = known(pool.labels)
-    for row, look in enumerate(looks):
-        if look.digest and has_label[row]:
-            rows_of[look.digest].append(row)
-    return [rows for rows in rows_of.values() if len(np.unique(pool.labels[rows], axis=0)) > 1]
+    contradictions = []
+    for rows in _rows_by_picture(looks).values():
+        with_label = [row for row in rows if has_label[row]]
+        if len(np.unique(pool.labels[with_label], axis=0)) > 1:
+            contradictions.append(with_label)
+    return contradictions
 
 
 def _contradiction(

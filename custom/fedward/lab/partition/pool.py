@@ -84,10 +84,14 @@ class Pool:
     """What the person who cuts the data set should know."""
     looks: Callable[[], Iterator[Look]] = no_looks
     """Opens the images, and yields what was seen of each row, in their order."""
+    copies: tuple[tuple[int, ...], ...] = ()
+    """Rows of each picture that is there several times, as far as the images were looked at."""
 
     def taken(self, rows: Sequence[int]) -> "Pool":
         """Return the pool of some of the rows, in their order; they are not looked at again."""
         places = np.array(rows, np.int64)
+        place_of = {row: place for place, row in enumerate(rows)}
+        copies = [[place_of[row] for row in same if row in place_of] for same in self.copies]
         listing = self.listing
 
         def listing_of_all(site: str, site_rows: Mapping[str, Rows], out: Path) -> Listing:
@@ -101,6 +105,7 @@ class Pool:
             columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()},
             listing=listing_of_all,
             looks=no_looks,
+            copies=tuple(tuple(same) for same in copies if len(same) > 1),
         )
 
     def noting(self, notes: Sequence[str]) -> "Pool":
