@@ -189,6 +189,19 @@ def test_results_are_compared_with_their_folders(work: Bench, file: Path) -> Non
         check_records(file, work.finished)
 
 
+def test_a_value_that_is_not_the_mean_of_its_sites_is_noticed(
+    study_file: Path, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the run folders are not there."""
+    command = ["bench", str(study_file), "--out", str(tmp_path), "--results", str(file), "--verify"]
+    assert main(command) == 0
+    kept = read_records(file)[Cell("all", "ssfl", 2)]
+    better = {**kept.test["global"], "f1_macro": kept.test["global"]["f1_macro"] + 0.01}
+    add_record(file, replace(kept, test={**kept.test, "global": better}))
+    assert main(command) == 2
+    assert "expected f1_macro to be the mean of its sites, 0." in capsys.readouterr().err
+
+
 def test_a_folder_that_was_changed_is_noticed(work: Bench, file: Path) -> None:
     log = work.folders(Cell("all", "lower", 1))[""] / "metrics.jsonl"
     before = log.read_bytes()
@@ -461,6 +474,9 @@ def test_the_command_shows_and_verifies(
     assert (
         "10 results have the study's settings, 10 are those of runs in" in capsys.readouterr().out
     )
+    assert main([*command, "--verify", "--seeds", "1", "2", "3"]) == 2
+    missing = "expected a result of every run of the study, found none of 5 runs, such as all lower"
+    assert missing in capsys.readouterr().err
     assert main([*command, "--verify", "--set", "learning_rate=0.5"]) == 2
     assert "expected the settings of the study, found others" in capsys.readouterr().err
     assert main([*command, "--show", "--rows", "fedperl"]) == 2

@@ -1,6 +1,7 @@
 """What a study may conclude: its claims, and what is refused to who would cheat."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,21 @@ def test_p_values_are_those_of_scipy() -> None:
     assert p_value([0.9, 0.9], [0.1, 0.1]) == 1.0, "no spread to test against"
     assert p_value([0.7, 0.8, 0.9], [0.4, 0.5, 0.6]) == 1.0, "0.3 each, but for rounding"
     assert p_value([0.9], [0.1]) == 1.0
+
+
+def test_overlapping_divisions_enlarge_the_variance_of_the_mean() -> None:
+    """By the ratio of test to training images beside 1/n: here 5/12 beside 1/5, worked by hand."""
+    ours, theirs = [0.02, 0.01, 0.03, 0.02, 0.02], [0.0] * 5
+    t = 0.02 / (stats.tstd(ours) * math.sqrt(1 / 5 + 5 / 12))
+    expected = 2 * stats.t.sf(t, 4)
+    assert p_value(ours, theirs, test_per_training=5 / 12) == pytest.approx(expected, rel=1e-9)
+    rows = {name: {**row, "sites": "few"} for name, row in ROWS.items()}
+    study = study_of(partition="images.npz --sites 2 --resplit", sites={}, rows=rows)
+    assert study.test_per_training("all") == pytest.approx(5 / 12)
+    shares = "images.npz --sites 2 --val 0.1 --test 0.3"
+    wider = study_of(partition=shares, sites={}, rows=rows)
+    assert wider.test_per_training("all") == pytest.approx(0.5)
+    assert study_of().test_per_training("all") == 0, "no data set is divided again"
 
 
 def test_holm_corrects_by_hand() -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from statistics import fmean
 
 from fedward.errors import ConfigError
 from fedward.jobs import key_and_value
@@ -22,9 +23,14 @@ from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
 from fedward.lab.bench.tables import tables
 from fedward.lab.partition.command import add_partition
+from fedward.text import count
 
 CUT_WHOLE = "cut.done"
 """File that is written once all site files of a repetition are."""
+
+
+_ROUNDING = 2e-5
+"""By how much a mean of recorded values may differ from a recorded mean."""
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -113,8 +119,10 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
                 "--site-files.",
             )
         options = parser.parse_args([str(data / source), "--out", str(place), *arguments])
-        # Each run opens all images, and a study takes the labels of a data set as they are.
-        options.unopened = True
+        # A study takes the labels of a data set as they are. Files are opened by each run, and
+        # looking for copies is quick in an npz alone.
+        options.unopened = options.source.suffix != ".npz"
+        options.contradicting = options.contradicting or "kept"
         if not study.partition:
             options.command(options)
             continue
@@ -147,6 +155,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
     """
     records = read_records(work.file)
     require_claims(work.study, work.file, records)
+    _require_all(work.study, work.file, records)
     _require_varied(work.file, records)
     for cell, record in records.items():
         if record.reference and cell.variant in work.study.variants:
@@ -166,6 +175,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
                 expected="the settings of the study",
                 found="others",
             )
+        _require_mean_of_sites(work.file, record)
     compared = check_records(work.file, work.finished)
     text = (
         f"{len(records)} results have the study's settings, "
@@ -190,6 +200,39 @@ def _require_current(work: Bench, record: Record) -> None:
             expected="a reference on the study's images",
             found="one of other settings",
         )
+
+
+def _require_all(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if a run of the study has no result.
+
+    A repetition that is left out may be the one that speaks against a claim.
+    """
+    missing = [cell for cell in study.cells() if cell not in records]
+    if missing:
+        raise ConfigError(
+            f"{file}",
+            "Run the study, or take the rows and seeds that did not run out of it.",
+            expected="a result of every run of the study",
+            found=f"none of {count(len(missing), 'run')}, such as {missing[0]}",
+        )
+
+
+def _require_mean_of_sites(file: Path, record: Record) -> None:
+    """Raise ConfigError if the test values of a result are not the means of its sites'.
+
+    Results of earlier versions have no sites' values of the same round.
+    """
+    if not record.metric:
+        return
+    for metric, value in record.test["global"].items():
+        of_sites = [values[metric] for values in record.sites.values() if metric in values]
+        if of_sites and abs(fmean(of_sites) - value) > _ROUNDING:
+            raise ConfigError(
+                f"{file}, {record.cell}",
+                "Run the cell again.",
+                expected=f"{metric} to be the mean of its sites, {fmean(of_sites):.5f}",
+                found=f"{value:.5f}",
+            )
 
 
 def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:

@@ -6,7 +6,7 @@ from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import Verdict, mean_of_variants, names_of, verdicts
+from fedward.lab.bench.verdicts import LEVEL, Verdict, mean_of_variants, names_of, p_text, verdicts
 
 _ENDINGS = {
     "shown": ("is shown", "are shown"),
@@ -68,9 +68,13 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     gap = verdict.judged.gap
     share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that "
     number = "" if gap is None else f", {gap_text(gap)}"
+    only = ""
+    if verdict.p_overlapping > LEVEL:
+        p = p_text(verdict.p_overlapping)
+        only = f" Only over divisions of these images: {p} with allowance for their overlap."
     return (
         f"{metric_name(claim.metric)} is {direction} with *{ours}* "
-        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}."
+        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}.{only}"
     )
 
 

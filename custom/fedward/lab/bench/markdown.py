@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from typing import NamedTuple
 
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval
@@ -92,15 +92,21 @@ def interval_text(
     return text
 
 
-def spread_text(values: Sequence[float], digits: int = 3) -> str:
-    """Return mean (median) ± sample standard deviation over sites; empty without values."""
-    if not values:
+class Spread(NamedTuple):
+    """How values differ between sites."""
+
+    mean: float
+    median: float
+    sd: float | None
+    """Sample standard deviation; None for a single site."""
+
+
+def spread_text(spread: Spread | None, digits: int = 3) -> str:
+    """Return mean (median) ± deviation; empty without values."""
+    if spread is None:
         return ""
-    interval = mean_and_interval(values)
-    text = f"{interval.mean:.{digits}f} ({median(values):.{digits}f})"
-    if interval.sd is None:
-        return text
-    return f"{text} ± {interval.sd:.{digits}f}"
+    text = f"{spread.mean:.{digits}f} ({spread.median:.{digits}f})"
+    return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
 
 
 def difference_text(ours: Sequence[float], theirs: Sequence[float], digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""What the numbers of a study carry: intervals, regime, bounds, convergence, and its claims."""
+"""What the numbers of a study support: intervals, regime, bounds, convergence, and its claims."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fedward.lab.bench.verdicts import sentences
 
 
 def notes(results: Results, page: Sequence[Results]) -> str:
-    """Return the list under a table that says what its numbers carry.
+    """Return the list under a table that says what its numbers support.
 
     Args:
         results: of the study.

@@ -67,7 +67,7 @@ def block(study: Path, results: Results, on_page: Sequence[Results]) -> str:
         shortcomings(results),
         *_figure_lines(study, results),
         folded("Values of all rows", value_table(results)),
-        folded("What these numbers carry", notes(results, on_page)),
+        folded("What these numbers support", notes(results, on_page)),
         f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)",
     ]
     return "\n\n".join(part for part in parts if part)

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from fedward.lab.partition.arguments import add_arguments
+from fedward.sites.site_file import Split
 
-CUTS = ("few", "all", "centralised")
+CENTRALISED = "centralised"
+CUTS = ("few", "all", CENTRALISED)
 """What a row may train on: few labels, all labels, or all labels at one site."""
 _OF_REPETITIONS = ("--seed", "--out", "--pooled")
 """Arguments that a study gives itself."""
@@ -45,6 +47,17 @@ class Partition:
         parser.parse_args([*arguments, "--out", "."])
         return cls(tuple(arguments))
 
+    @property
+    def test_per_training(self) -> float:
+        """Test images for each training image."""
+        parser = _Parser("fedward partition", add_help=False)
+        add_arguments(parser)
+        options = parser.parse_args([*self.arguments, "--out", "."])
+        default = Split()
+        test = default.test if options.test is None else options.test
+        val = default.val if options.val is None else options.val
+        return float(test / (1 - val - test))
+
     def of(self, cut: str, seed: int, labelled: float | None) -> "Partition":
         """Return the cut of a repetition.
 
@@ -56,7 +69,7 @@ class Partition:
         without_labels = _without(self.arguments, _OF_LABELS)
         name = cut
         arguments = [*without_labels, "--labelled", "1"]
-        if cut == "centralised":
+        if cut == CENTRALISED:
             arguments.append("--pooled")
         elif cut == "few" and labelled is None:
             arguments = list(self.arguments)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
+from statistics import fmean, median, stdev
 
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
 from fedward.lab.bench.convergence import chosen_value, fall, unconverged
-from fedward.lab.bench.markdown import gap_text
+from fedward.lab.bench.markdown import Spread, gap_text
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.study import Cell, Study
 from fedward.methods import settings_of
@@ -383,14 +383,25 @@ class Results:
         ours = [chosen_value(by_seed[seed], metric) for seed in seeds]
         return paired_difference(ours, [values[seed] for seed in seeds])
 
-    def means_by_site(self, variant: str, row: str, metric: str) -> list[float]:
-        """Return the mean over seeds of each site's test value, of the sites that have one."""
-        values: dict[str, list[float]] = {}
+    def spread_over_sites(self, variant: str, row: str, metric: str) -> Spread | None:
+        """Return mean, median and deviation of a repetition's sites, each as mean over repetitions.
+
+        None without a site that has a test value. A site of one repetition may be another one in
+        the next, so sites are not compared between repetitions.
+        """
+        by_repetition = []
         for record in self.by_seed(variant, row).values():
-            for site, of_site in record.sites.items():
-                if metric in of_site:
-                    values.setdefault(site, []).append(of_site[metric])
-        return [fmean(of_site) for of_site in values.values()]
+            values = [of_site[metric] for of_site in record.sites.values() if metric in of_site]
+            if values:
+                by_repetition.append(values)
+        if not by_repetition:
+            return None
+        deviations = [stdev(values) for values in by_repetition if len(values) > 1]
+        return Spread(
+            mean=fmean(map(fmean, by_repetition)),
+            median=fmean(map(median, by_repetition)),
+            sd=fmean(deviations) if deviations else None,
+        )
 
     def relative_improvement(
         self, variant: str, ours: str, theirs: str, metric: str

@@ -55,7 +55,7 @@ def _below(results: Results) -> str:
     else:
         note = "A conclusion may be drawn only where it was claimed."
     return (
-        f"Lower in {metric_name(metric)} than *{baseline}*, by the whole interval: "
+        f"Lower in {metric_name(metric)} than *{baseline}*, with the whole interval below 0: "
         f"{', '.join(rows)}{others}. {note}"
     )
 
@@ -100,7 +100,9 @@ def _ends(by_seed: Mapping[int, Mapping[str, float]], metric: str) -> str:
 
 
 def _classes(results: Results) -> str:
-    """Return what Accuracy beside Macro F1 says of rare classes; lines have no value by class."""
+    """Return how far the mean over classes is below the mean over images, which rare classes
+    hardly change; lines have no value by class.
+    """
     if not set(_CLASSES) <= set(results.study.metrics):
         return ""
     for variant, row in _described(results, *_CLASSES):
@@ -108,10 +110,11 @@ def _classes(results: Results) -> str:
             fmean(results.test_values(variant, row, metric).values()) for metric in _CLASSES
         )
         title = results.study.rows[row].title
-        numbers = f"Macro F1 is {every_class:.3f}, Accuracy {every_image:.3f}"
+        numbers = f"Macro F1 is {every_class:.3f} and Accuracy {every_image:.3f}"
+        conclusion = ""
         if every_image - every_class >= _MUCH:
-            return f"Rare classes with *{title}*: {numbers}, so they are recognised less often."
-        return f"Rare classes with *{title}*: {numbers}, so they are recognised about as often."
+            conclusion = ", so rare classes are recognised less often"
+        return f"Classes with *{title}*: {numbers}{conclusion}."
     return ""
 
 

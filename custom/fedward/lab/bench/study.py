@@ -338,6 +338,14 @@ class Study(_Part):
         """Return how the images of a variant are cut; empty without a partition."""
         return self.variants[variant].partition or self.partition
 
+    def test_per_training(self, variant: str) -> float:
+        """Return how many test images a variant has for each training image.
+
+        0 without a partition: then no data set is divided again for each repetition.
+        """
+        partition = self.partition_of(variant)
+        return Partition.parse(partition).test_per_training if partition else 0.0
+
     def _cut(self, cell: Cell) -> Partition:
         """Return how the images of a cell are cut, where the study has a partition."""
         variant = self.variants[cell.variant]

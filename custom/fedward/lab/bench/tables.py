@@ -14,6 +14,7 @@ from fedward.lab.bench.markdown import (
     percent_text,
     spread_text,
 )
+from fedward.lab.bench.partitions import CENTRALISED
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results, group_interval
 from fedward.runs.communities import Community, community, found_communities
@@ -261,8 +262,8 @@ def _seeds(records: Mapping[int, Record]) -> str:
 def _variant_table(results: Results, metric: str) -> str:
     """Return a study of several variants in one metric.
 
-    Where variants differ by their share of labels, a cell also has the percentage that the row
-    reaches of the first variant.
+    Where the first variant has all labels and the others a share, a cell also has the percentage
+    that the row reaches of the page's own row with all labels.
     """
     study = results.study
     table = Table(["training", "seeds", *(row.title for row in study.rows.values())])
@@ -289,7 +290,8 @@ def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
     if refusal:
         return refusal
     texts = [_interval(results, variant, row, metric)]
-    if study.by_labels and variant != study.reference:
+    all_labels_first = study.variants[study.reference].labelled == 1
+    if all_labels_first and study.by_labels and variant != study.reference:
         share = results.percent_reached(variant, row, metric)
         if share:
             texts.append(percent_text(share))
@@ -344,7 +346,7 @@ def _full_title(results: Results, variant: str, row: str) -> str:
 def _convergence_table(results: Results) -> str:
     """Return what twice the rounds showed, of the rows that ran with them; empty without any."""
     study = results.study
-    table = Table(["convergence", *map(metric_name, study.metrics)])
+    table = Table(["convergence, by one seed", *map(metric_name, study.metrics)])
     for variant in study.variants:
         for row in study.rows_of(variant):
             texts = [results.unconverged(variant, row, metric) for metric in study.metrics]
@@ -401,7 +403,10 @@ def _signed(percent: float | None) -> str:
 
 
 def _site_table(results: Results) -> str:
-    """Return mean, median and deviation over sites of each row; empty if no line has sites."""
+    """Return mean, median and deviation over a repetition's sites, as means over repetitions.
+
+    It is empty if no line has sites.
+    """
     study = results.study
     columns = [f"{metric_name(metric)}, over sites" for metric in study.metrics]
     table = Table(["mean (median) ± sd", *columns])
@@ -411,9 +416,9 @@ def _site_table(results: Results) -> str:
                 continue
             cells = []
             for metric in study.metrics:
-                values = results.means_by_site(variant, row, metric)
+                spread = results.spread_over_sites(variant, row, metric)
                 is_withheld = results.bounds_refusal(variant, metric)
-                cells.append("withheld" if is_withheld else spread_text(values))
+                cells.append("withheld" if is_withheld else spread_text(spread))
             if any(cells):
                 table.add(_full_title(results, variant, row), *cells)
     return table.markdown() if table.lines else ""
@@ -494,6 +499,9 @@ def _work_table(results: Results) -> str:
         rounds = fmean(record.rounds for record in records)
         trainings = fmean(record.trainings for record in records)
         seconds = fmean(record.seconds for record in records)
-        megabytes = fmean(record.megabytes for record in records)
-        table.add(title, f"{rounds:.0f}", f"{trainings:.0f}", f"{seconds:.0f}", f"{megabytes:.1f}")
+        megabytes = f"{fmean(record.megabytes for record in records):.1f}"
+        row = results.study.rows[records[0].row]
+        if row.alone or row.sites == CENTRALISED:
+            megabytes = "-"  # The simulation's own: no hospital would send them.
+        table.add(title, f"{rounds:.0f}", f"{trainings:.0f}", f"{seconds:.0f}", megabytes)
     return table.markdown()

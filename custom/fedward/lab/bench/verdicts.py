@@ -30,6 +30,8 @@ class Judged:
     """Difference of its rows, of the second its claimed share; None if it is not judged."""
     p: float
     """Uncorrected; 1 if the claim is not judged, as it still counts among the page's claims."""
+    p_overlapping: float
+    """Likewise, with allowance for divisions that overlap; see :func:`p_value`."""
 
 
 def judged(results: Results, claim: Claim) -> Judged:
@@ -37,14 +39,17 @@ def judged(results: Results, claim: Claim) -> Judged:
     places = claim.places(results.study.reference)
     pairs = _means(results, places, claim.metric)
     if len(pairs) < 2:
-        return Judged(claim, "too few repetitions", None, 1.0)
+        return Judged(claim, "too few repetitions", None, 1.0, 1.0)
     reason = refusal(results, [place for pair in places for place in pair], claim.metric)
     if reason:
-        return Judged(claim, reason, None, 1.0)
+        return Judged(claim, reason, None, 1.0, 1.0)
     our_values = [ours for ours, _ in pairs]
     their_values = [claim.share * theirs for _, theirs in pairs]
     gap = paired_difference(our_values, their_values)
-    return Judged(claim, "", gap, p_value(our_values, their_values))
+    variants = {variant for pair in places for variant, _ in pair}
+    overlap = max(map(results.study.test_per_training, variants))
+    p_overlapping = p_value(our_values, their_values, test_per_training=overlap)
+    return Judged(claim, "", gap, p_value(our_values, their_values), p_overlapping)
 
 
 def _means(
@@ -108,8 +113,15 @@ class Verdict:
     """``shown``, ``not shown``, ``opposite shown`` or ``not judged``."""
     p: float
     """Corrected for the number of claims."""
+    p_overlapping: float
+    """Likewise, with allowance for divisions that overlap; see :func:`p_value`."""
     claim_count: int
     """Claims on the page, also those that are not judged."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the claim or its opposite is shown."""
+        return self.outcome in ("shown", "opposite shown")
 
 
 def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
@@ -122,9 +134,10 @@ def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
     """
     family = [(other, judged(other, claim)) for other in page for claim in other.study.claims]
     corrected = holm([claim.p for _, claim in family])
+    overlapping = holm([claim.p_overlapping for _, claim in family])
     return [
-        Verdict(claim, _outcome(claim, p), p, len(family))
-        for (other, claim), p in zip(family, corrected, strict=True)
+        Verdict(claim, _outcome(claim, p), p, p_overlapping, len(family))
+        for (other, claim), p, p_overlapping in zip(family, corrected, overlapping, strict=True)
         if other is results
     ]
 
@@ -155,10 +168,17 @@ def _sentence(study: Study, verdict: Verdict) -> str:
     gap = verdict.judged.gap
     if gap is None:
         return f"{statement}: **{verdict.outcome}**, {verdict.judged.refusal}."
-    number = f"p = {verdict.p:.3f}" if verdict.p >= 0.001 else "p < 0.001"
     count = verdict.claim_count
     among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
-    return f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {number} ({among})."
+    text = f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {p_text(verdict.p)} ({among})"
+    if verdict.is_shown:
+        text += f"; with allowance for overlapping divisions {p_text(verdict.p_overlapping)}"
+    return f"{text}."
+
+
+def p_text(p: float) -> str:
+    """Return a p-value as pages show it."""
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
 
 
 def names_of(study: Study, claim: Claim) -> tuple[str, str]:
