@@ -7,10 +7,13 @@ import pytest
 import yaml
 
 from fedward.config import DataSpec
+from fedward.lab.bench.bench import cut
+from fedward.lab.bench.study import Cell, read_study
 from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.sites import load_site
 
 DATA = Path(os.environ.get("FEDWARD_DATA", ""))
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 pytestmark = [
     pytest.mark.real_data,
     pytest.mark.skipif(
@@ -53,6 +56,18 @@ def test_the_skin_sites_load_whole(layout, tmp_path):
         else:
             assert train == pytest.approx(0.6 * len(layout[file.stem]), abs=8)
             assert len(data.labelled) == pytest.approx(0.1 * train, abs=6)
+
+
+@pytest.mark.parametrize(
+    ("name", "sites"), [("heads_skin", 10), ("fedal_hospitals", 4), ("pneumonia", 3)]
+)
+def test_the_images_of_a_study_are_cut(name, sites, tmp_path):
+    """With each way to cut: FedPerl's sites, a column of a CSV, parts of an npz file."""
+    study = read_study(STUDIES / f"{name}.json")
+    cell = Cell(study.reference, study.lower, 31)
+    cut(study, [cell], tmp_path, DATA)
+    written = {path.stem for path in (tmp_path / study.folder(cell)).glob("*.yaml")}
+    assert len(written - {"server"}) == sites
 
 
 def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):

@@ -119,10 +119,11 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
                 "--site-files.",
             )
         options = parser.parse_args([str(data / source), "--out", str(place), *arguments])
-        # A study takes the labels of a data set as they are. Files are opened by each run, and
-        # looking for copies is quick in an npz alone.
+        # Looking for copies is quick in an npz alone; files are opened by each run.
         options.unopened = options.source.suffix != ".npz"
-        options.contradicting = options.contradicting or "kept"
+        if not options.unopened:
+            # A study takes the labels of a data set as they are.
+            options.contradicting = options.contradicting or "kept"
         if not study.partition:
             options.command(options)
             continue
