@@ -48,6 +48,23 @@ def test_what_no_rule_lets_one_judge_is_hollow_and_grey() -> None:
     assert all(difference.withheld for difference in group.differences)
 
 
+def test_no_text_is_cut_off_in_a_study_of_twenty_repetitions() -> None:
+    lines = lines_of(STUDY)
+    for cell, record in list(lines.items()):
+        if not record.doubled:
+            for more in (10, 20, 30):
+                seed = cell.seed + more
+                lines[cell._replace(seed=seed)] = replace(record, seed=seed)
+    seeds = sorted({cell.seed for cell in lines})
+    figure = draw_forest(results_of(study_of(seeds=seeds), lines))
+    figure.canvas.draw()
+    texts = figure.axes[0].texts
+    assert any(text.get_text().endswith("n = 20") for text in texts)
+    for text in texts:
+        box = text.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1, text.get_text()
+
+
 def test_a_refused_metric_has_no_number() -> None:
     results = results_of(STUDY, lines_of(STUDY, {"upper": 0.6}))
     (group,) = groups_of(results, "accuracy")

@@ -17,7 +17,7 @@ from fedward.report.drawing import FAINT, INK, SERIES, axes_of
 _WIDTH = 8.4
 _LEFT = 3.3
 """Margin for the names of rows; all lengths are in inches."""
-_RIGHT = 2.0
+_RIGHT = 2.2
 """Margin for the differences in numbers."""
 _TOP = 0.1
 _BOTTOM = 0.5
