@@ -99,12 +99,12 @@ def test_at_most_four_rows_have_curves() -> None:
         (
             0.7,
             "The only claim is shown. **What is shown:**\n\n"
-            "- Accuracy is higher with *SSFL* than with *FedAvg, few labels*, +0.1",
+            "- Accuracy with *SSFL* is higher than with *FedAvg, few labels*, +0.1",
         ),
         (
             0.5,
-            "The only claim is refuted. **What is shown:**\n\n"
-            "- Accuracy is lower with *SSFL* than with *FedAvg, few labels*, -0.1",
+            "The only claim has its opposite shown. **What is shown:**\n\n"
+            "- Accuracy with *SSFL* is lower than with *FedAvg, few labels*, -0.1",
         ),
         (0.601, "**No difference between methods is shown.** The only claim is not shown."),
     ],

@@ -479,6 +479,12 @@ def test_the_command_shows_and_verifies(
     assert missing in capsys.readouterr().err
     assert main([*command, "--verify", "--set", "learning_rate=0.5"]) == 2
     assert "expected the settings of the study, found others" in capsys.readouterr().err
+    assert main([*command, "--cost", "--set", "learning_rat=0.5"]) == 2
+    assert "settings that some row's method has, found learning_rat" in capsys.readouterr().err
+    alone = ["bench", str(study_file), "--out", str(tmp_path / "new"), "--rows", "warm"]
+    assert main(alone) == 2
+    begins = "all warm seed 1: expected the run that it begins with, all lower seed 1, found none"
+    assert begins in capsys.readouterr().err
     assert main([*command, "--show", "--rows", "fedperl"]) == 2
     assert (
         "expected some of lower, local, ssfl, warm, upper, found fedperl" in capsys.readouterr().err

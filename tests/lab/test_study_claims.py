@@ -13,6 +13,7 @@ from fedward.cli import main
 from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
+from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Curve, Cut, Record, add_records
 from fedward.lab.bench.study import Cell, Study
@@ -73,7 +74,26 @@ def test_overlapping_divisions_enlarge_the_variance_of_the_mean() -> None:
     shares = "images.npz --sites 2 --val 0.1 --test 0.3"
     wider = study_of(partition=shares, sites={}, rows=rows)
     assert wider.test_per_training("all") == pytest.approx(0.5)
-    assert study_of().test_per_training("all") == 0, "no data set is divided again"
+    cuts = {"few/{seed}": "images.npz --sites 2 --seed {seed}", "all/{seed}": f"{shares} --seed 1"}
+    assert study_of(sites=cuts).test_per_training("all") == pytest.approx(0.5), "the largest"
+    assert study_of(sites={}).test_per_training("all") == 0, "no data set is divided again"
+    with pytest.raises(ValueError, match="--val and --test below 1 together, not 1"):
+        study_of(partition="images.npz --sites 2 --val 0.5 --test 0.5", sites={}, rows=rows)
+    with pytest.raises(ValueError, match="unrecognized arguments: --labelled-s"):
+        study_of(partition="images.npz --sites 2 --labelled-s 1", sites={}, rows=rows)
+
+
+def test_a_difference_that_the_overlap_may_explain_is_said_to_be_of_these_images_only() -> None:
+    rows = {name: {**row, "sites": "few"} for name, row in ROWS.items()}
+    cut = {"partition": "images.npz --sites 2", "sites": {}, "rows": rows}
+    study = study_of(claims=[BETTER], **cut)
+    only = "It is shown only for divisions of these images: with allowance for overlap, p = 0.111."
+    for level, is_only in ((0.612, True), (0.65, False)):
+        results = results_of(study, lines_of(study, {"ssfl": level}))
+        (sentence,) = sentences(results, [results])
+        assert "**shown**" in sentence
+        assert "; with allowance for overlapping divisions p = 0." in sentence
+        assert (only in in_short(results, [results])) == is_only
 
 
 def test_holm_corrects_by_hand() -> None:
@@ -440,6 +460,7 @@ def test_studies_on_a_page_are_judged_together(
     for name, study in (("bounded", CLAIMED), ("loose", loose)):
         write_study(tmp_path, name, study)
         add_records(tmp_path / f"{name}.jsonl", lines_of(study).values())
+        add_records(tmp_path / f"{name}.jsonl", other_references(study).values())
 
     def called(name: str, *options: str) -> int:
         file = tmp_path / f"{name}.json"
@@ -465,6 +486,38 @@ def test_studies_on_a_page_are_judged_together(
     write_study(tmp_path, "loose", study_of(title="Loose", upper="", lower=""))
     assert called("bounded", "--verify") == 2, "a claim fewer would soften the correction"
     assert "loose.jsonl, all lower seed 1: expected a result recorded" in capsys.readouterr().err
+
+
+def other_references(study: Study) -> dict[Cell, Record]:
+    """Return the lines of the references on raw pixels that ``lines_of`` leaves out."""
+    lines = {}
+    for model in ("svm", "logistic"):
+        for sites in ("pooled", "alone"):
+            if (model, sites) != ("svm", "pooled"):
+                lines |= reference(study, [0.4] * 5, {"model": model, "sites": sites})
+    return lines
+
+
+@pytest.mark.parametrize("seeds", [(2,), SEEDS], ids=["one repetition", "all"])
+def test_a_reference_that_is_left_out_is_noticed(
+    seeds: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be the one by which nothing may be concluded."""
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps(CLAIMED.model_dump(mode="json")))
+    strong = reference(CLAIMED, [0.9] * 5)
+    lines = {**lines_of(CLAIMED), **strong, **other_references(CLAIMED)}
+    words = ["bench", str(file), "--results", str(tmp_path / "results.jsonl"), "--verify"]
+    add_records(tmp_path / "results.jsonl", lines.values())
+    assert main(words) == 0
+    (tmp_path / "results.jsonl").unlink()
+    left = [
+        record for cell, record in lines.items() if cell not in strong or cell.seed not in seeds
+    ]
+    add_records(tmp_path / "results.jsonl", left)
+    assert main(words) == 2
+    missing = f"all seed {seeds[0]}: expected 4 references, found 3, without "
+    assert missing in capsys.readouterr().err
 
 
 def write_study(folder: Path, name: str, study: Study) -> None:

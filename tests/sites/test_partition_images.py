@@ -450,7 +450,7 @@ def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
     """One of 13 is more than 5 %, and one of 25 would be more than 5 % of its site."""
     small = folders(tmp_path / "small", {"A": 7, "B": 6})
     (small / "B" / "3.png").write_bytes(b"\x89PNG damaged")
-    with pytest.raises(DataError, match=r"found 1 of 13 that cannot, the first: B/3.png: .*Mend"):
+    with pytest.raises(DataError, match=r"found 1 of 13 that cannot, the first: B/3.png: .*Repair"):
         partition(small, tmp_path / "sites", Wanted(sites=1))
     larger = folders(tmp_path / "larger", {"A": 13, "B": 12})
     (larger / "B" / "3.png").write_bytes(b"\x89PNG damaged")

@@ -489,6 +489,44 @@ def test_no_copy_of_a_picture_leaks_where_splits_are_made(tmp_path, seed):
     assert f"{left_out} are copies of a picture in another of training, validation" in said
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_no_copy_leaks_to_the_server_or_a_split_that_is_drawn(tmp_path, given):
+    """The server validates on some of its images; a file may lack its validation split alone."""
+    pictures = np.concatenate([images(60), images(60)])
+    if given:
+        arrays = {"train_images": pictures, "test_images": pictures[:40]}
+        arrays |= {
+            f"{split}_labels": np.arange(n) % 2 for split, n in (("train", 120), ("test", 40))
+        }
+        (tmp_path / "in").mkdir()
+        path = tmp_path / "in" / "breast.npz"
+        np.savez(path, **arrays)
+    else:
+        path = pooled(
+            tmp_path, images=pictures, groups=None, source=None, labels=np.arange(120) % 3
+        )
+    partition(path, tmp_path / "out", Wanted(sites=2, server=0.3, seed=1))
+    splits_of = {}
+    for site in sites(tmp_path / "out").values():
+        for split in ("train", "val"):
+            for row in site["indices"].get(split, []):
+                splits_of.setdefault(pictures[row].tobytes(), set()).add(split)
+    assert splits_of
+    assert all(len(splits) == 1 for splits in splits_of.values())
+
+
+def test_a_site_that_loses_its_tenth_image_as_a_copy_is_refused(tmp_path):
+    pictures = images(24)
+    pictures[12:] = pictures[:12]
+    path = pooled(
+        tmp_path, images=pictures, groups=None, source=None, labels=np.arange(24) % 12 % 3
+    )
+    with pytest.raises(
+        ConfigError, match=r"at least 10 training images.*Name fewer sites, or leave"
+    ):
+        partition(path, tmp_path / "out", Wanted(sites=1, seed=6))
+
+
 def test_copies_in_given_splits_stay(tmp_path):
     """The numbers of others on the same splits stay comparable; the doctor says that they leak."""
     tests = images(40, seed=2)

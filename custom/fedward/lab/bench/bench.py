@@ -18,6 +18,7 @@ from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records
 from fedward.lab.bench.records import Record, read_records
 from fedward.lab.bench.reference_runs import reference_cells, reference_settings
+from fedward.lab.bench.references import MODELS, Reference
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
@@ -64,6 +65,7 @@ def bench(options: argparse.Namespace) -> int:
         compared = [cell._replace(seed=seed) for cell in cells for seed in work.seeds]
         cut(study, [*cells, *compared], site_files, options.data)
         if options.cost:
+            work.require_known_changes()
             print(cost(work, cells, options.workers))
             return 0
         work.run(cells, options.workers)
@@ -157,6 +159,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
     records = read_records(work.file)
     require_claims(work.study, work.file, records)
     _require_all(work.study, work.file, records)
+    _require_all_references(work.study, work.file, records)
     _require_varied(work.file, records)
     for cell, record in records.items():
         if record.reference and cell.variant in work.study.variants:
@@ -216,6 +219,34 @@ def _require_all(study: Study, file: Path, records: Mapping[Cell, Record]) -> No
             expected="a result of every run of the study",
             found=f"none of {count(len(missing), 'run')}, such as {missing[0]}",
         )
+
+
+def _require_all_references(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if a repetition lacks some of the references that the others have."""
+    kept = [record for record in records.values() if record.reference]
+    found: dict[tuple[str, int], set[Reference]] = {}
+    for record in kept:
+        of_repetition = found.setdefault((record.variant, record.seed), set())
+        of_repetition.add(Reference(**record.reference))
+    inputs = {record.reference["input"] for record in kept}
+    labels = {record.reference["labels"] for record in kept}
+    expected = {
+        Reference(name, model, sites, label)
+        for name in inputs
+        for model in MODELS[name]
+        for sites in ("pooled", "alone")
+        for label in labels
+    }
+    for variant in dict.fromkeys(record.variant for record in kept):
+        for seed in study.seeds:
+            missing = expected - found.get((variant, seed), set())
+            if missing:
+                raise ConfigError(
+                    f"{file}, {variant} seed {seed}",
+                    "Run the study: it fits what is missing.",
+                    expected=f"{count(len(expected), 'reference')}",
+                    found=f"{len(expected) - len(missing)}, without {min(map(str, missing))}",
+                )
 
 
 def _require_mean_of_sites(file: Path, record: Record) -> None:

@@ -128,4 +128,6 @@ def _timed(work: Missing, cell: Cell) -> Timed:
     # A moving average is evaluated in the round before, other models in the round after.
     shorter, longer = sorted([by_round[2], by_round[3]])
     evaluation = longer - shorter
-    return Timed(max(elapsed - 3 * shorter - 2 * evaluation, 0.0), shorter, evaluation)
+    # The round in which the run was stopped trained, too.
+    start = elapsed - (TIMED_ROUNDS + 1) * shorter - 2 * evaluation
+    return Timed(max(start, 0.0), shorter, evaluation)

@@ -10,7 +10,7 @@ from fedward.lab.bench.verdicts import LEVEL, Verdict, mean_of_variants, names_o
 
 _ENDINGS = {
     "shown": ("is shown", "are shown"),
-    "opposite shown": ("is refuted", "are refuted"),
+    "opposite shown": ("has its opposite shown", "have their opposite shown"),
     "not shown": ("is not shown", "are not shown"),
     "not judged": ("could not be judged", "could not be judged"),
 }
@@ -66,15 +66,15 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     direction = "higher" if is_higher else "lower"
     ours, theirs = names_of(results.study, claim)
     gap = verdict.judged.gap
-    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that "
+    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that of "
     number = "" if gap is None else f", {gap_text(gap)}"
     only = ""
     if verdict.p_overlapping > LEVEL:
         p = p_text(verdict.p_overlapping)
-        only = f" Only over divisions of these images: {p} with allowance for their overlap."
+        only = f" It is shown only for divisions of these images: with allowance for overlap, {p}."
     return (
-        f"{metric_name(claim.metric)} is {direction} with *{ours}* "
-        f"than {share}with *{theirs}*{mean_of_variants(results.study, claim)}{number}.{only}"
+        f"{metric_name(claim.metric)} with *{ours}* is {direction} "
+        f"than {share or 'with '}*{theirs}*{mean_of_variants(results.study, claim)}{number}.{only}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -42,21 +43,8 @@ class Partition:
                 f"partition without {', '.join(given)}: seeds are those of the study, and a row "
                 "names all, few or centralised"
             )
-        parser = _Parser("fedward partition", add_help=False)
-        add_arguments(parser)
-        parser.parse_args([*arguments, "--out", "."])
+        test_per_training(arguments)
         return cls(tuple(arguments))
-
-    @property
-    def test_per_training(self) -> float:
-        """Test images for each training image."""
-        parser = _Parser("fedward partition", add_help=False)
-        add_arguments(parser)
-        options = parser.parse_args([*self.arguments, "--out", "."])
-        default = Split()
-        test = default.test if options.test is None else options.test
-        val = default.val if options.val is None else options.val
-        return float(test / (1 - val - test))
 
     def of(self, cut: str, seed: int, labelled: float | None) -> "Partition":
         """Return the cut of a repetition.
@@ -83,6 +71,27 @@ class Partition:
     def below(self, name: str) -> "Partition":
         """Return the same cut with its site files in a folder of another name."""
         return replace(self, folder=f"{name}/{self.folder}")
+
+
+def test_per_training(arguments: Sequence[str]) -> float:
+    """Return how many test images there are for each training image.
+
+    Args:
+        arguments: of ``fedward partition``, without ``--out``.
+
+    Raises:
+        ValueError: there is no such argument, or no image is left for training.
+    """
+    # Abbreviated, an option of labels would not be found where it has to be taken out.
+    parser = _Parser("fedward partition", add_help=False, allow_abbrev=False)
+    add_arguments(parser)
+    options = parser.parse_args([*arguments, "--out", "."])
+    default = Split()
+    test = default.test if options.test is None else options.test
+    val = default.val if options.val is None else options.val
+    if val + test >= 1:
+        raise ValueError(f"partition with --val and --test below 1 together, not {val + test:g}")
+    return float(test / (1 - val - test))
 
 
 def _without(arguments: tuple[str, ...], options: tuple[str, ...]) -> list[str]:

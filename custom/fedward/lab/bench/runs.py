@@ -73,15 +73,9 @@ class Bench:
             RunError: a site failed in a run.
         """
         require_same_images(self.out, "--site-files", self.site_files)
-        unused = self.study.unused(self.changes)
-        if unused:
-            raise ConfigError(
-                "fedward bench --set",
-                "Correct the names.",
-                expected="settings that some row's method has",
-                found=", ".join(unused),
-            )
+        self.require_known_changes()
         missing = self.missing(cells)
+        self._require_beginnings(missing)
         for cell in missing:
             # Known before the processes start, so that none reads the files again.
             self.drawn(cell)
@@ -102,6 +96,17 @@ class Bench:
         )
         run_all(*stages, workers=workers)
 
+    def require_known_changes(self) -> None:
+        """Raise ConfigError if ``changes`` has a setting that no row's method has."""
+        unused = self.study.unused(self.changes)
+        if unused:
+            raise ConfigError(
+                "fedward bench --set",
+                "Correct the names.",
+                expected="settings that some row's method has",
+                found=", ".join(unused),
+            )
+
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that have to run.
 
@@ -118,6 +123,18 @@ class Bench:
                     missing.add(other)
                     unseen.append(other)
         return [cell for cell in cells if cell in missing]
+
+    def _require_beginnings(self, cells: Sequence[Cell]) -> None:
+        """Raise ConfigError if a cell begins with a run that is not here and will not run."""
+        for cell in cells:
+            for other in self._begins_with(cell):
+                if other not in cells and not self.finished(other):
+                    raise ConfigError(
+                        f"fedward bench, {cell}",
+                        f"Run the row {other.row}, too.",
+                        expected=f"the run that it begins with, {other}",
+                        found="none",
+                    )
 
     def is_current(self, record: Record) -> bool:
         """Return whether a kept result has the settings that its cell has now."""

@@ -1,6 +1,7 @@
 """A study: methods to compare, perhaps in several variants, on the same images and seeds."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -13,7 +14,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, reason_of
 from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
-from fedward.lab.bench.partitions import CUTS, Partition
+from fedward.lab.bench.partitions import CUTS, Partition, test_per_training
 from fedward.methods import method_of, settings_type
 
 Settings: TypeAlias = dict[str, Any]
@@ -341,10 +342,12 @@ class Study(_Part):
     def test_per_training(self, variant: str) -> float:
         """Return how many test images a variant has for each training image.
 
-        0 without a partition: then no data set is divided again for each repetition.
+        Where rows have site files of several cuts it is the largest number of these; 0 where no
+        data set is divided.
         """
         partition = self.partition_of(variant)
-        return Partition.parse(partition).test_per_training if partition else 0.0
+        texts = [partition] if partition else [text.format(seed=0) for text in self.sites.values()]
+        return max((test_per_training(shlex.split(text)) for text in texts), default=0.0)
 
     def _cut(self, cell: Cell) -> Partition:
         """Return how the images of a cell are cut, where the study has a partition."""

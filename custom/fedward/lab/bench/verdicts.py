@@ -178,7 +178,10 @@ def _sentence(study: Study, verdict: Verdict) -> str:
 
 def p_text(p: float) -> str:
     """Return a p-value as pages show it."""
-    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+    if p < 0.001:
+        return "p < 0.001"
+    digits = 3 if round(p, 3) != LEVEL else 5  # So that the reader sees on which side it is.
+    return f"p = {p:.{digits}f}"
 
 
 def names_of(study: Study, claim: Claim) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from fedward.lab.partition.divide import (
     SetApart,
     divide,
     divide_by,
+    leaking_copies,
     split_off_server,
     unused_note,
-    without_leaking_copies,
+    without_rows,
 )
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
@@ -106,9 +107,10 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
     cut: Cut = {}
     public: Cut = {}
+    copies = frozenset[int]()
     shares: list[float] = []
     with faults.noted():
-        cut, public = _divided(pool, wanted)
+        cut, public, copies = _divided(pool, wanted)
         if wanted.pooled:
             cut = _centralised(cut)
         shares = _shares(cut, wanted)
@@ -118,7 +120,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     faults.refuse()
     written = {**cut, **public}
     shares += [1.0] * len(public)
-    pool = pool.noting(unused_note(pool, written, wanted.by))
+    pool = pool.noting(unused_note(pool, written, wanted.by, copies))
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
@@ -379,7 +381,7 @@ def _cure(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
             other = replace(wanted, val=val, test=test, evaluate_together=together, pooled=False)
             try:
-                divided, _ = _divided(pool, other)
+                divided = _divided(pool, other).cut
                 if together:
                     divided = _evaluated_together(divided, other)
             except ConfigError:  # Too few images are left for training, or splits are given.
@@ -488,7 +490,17 @@ _OPTIONS = {
 """Field of :class:`Wanted` -> its option."""
 
 
-def _divided(pool: Pool, wanted: Wanted) -> tuple[Cut, Cut]:
+class _Division(NamedTuple):
+    """The rows of all sites."""
+
+    cut: Cut
+    public: Cut
+    """The server's, where it has a share of the images."""
+    copies: frozenset[int]
+    """Rows that are left out, as a copy of them is in another split."""
+
+
+def _divided(pool: Pool, wanted: Wanted) -> _Division:
     """Return the sites, and the server where it has a share of the images."""
     apart = SetApart(wanted.val, wanted.test)
     if wanted.by is None:
@@ -502,9 +514,12 @@ def _divided(pool: Pool, wanted: Wanted) -> tuple[Cut, Cut]:
         )
     else:
         cut = divide_by(pool, wanted.by, wanted.seed, apart)
-    if set(pool.splits) == {"train"}:
-        cut = without_leaking_copies(pool, cut)
-    if not wanted.server:
-        return cut, {}
-    cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
-    return cut, {SERVER: server_rows}
+    public: Cut = {}
+    if wanted.server:
+        cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
+        public = {SERVER: server_rows}
+    copies = leaking_copies(pool, {**cut, **public})
+    if copies:
+        cut = without_rows(pool, cut, copies)
+        public = without_rows(pool, public, copies)
+    return _Division(cut, public, copies)

@@ -23,7 +23,7 @@ from fedward.labels import Labels
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
 from fedward.sites.label_texts import known_or_empty, undecided
-from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
+from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, SERVER, Split
 from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
 
@@ -224,11 +224,13 @@ def _fewer_sites(gamma: float | None) -> str:
     return f"Ask for fewer sites, a larger {option('dirichlet')}, or another {option('seed')}."
 
 
-def without_leaking_copies(pool: Pool, cut: Cut) -> Cut:
-    """Return the cut without copies of a picture in more than one of training, validation and test.
+def leaking_copies(pool: Pool, cut: Cut) -> frozenset[int]:
+    """Return the rows that would be in another of training, validation and test than a copy.
 
-    Those in the split of its first row stay, at whichever sites they are. A test image of which the
-    training images have a copy would say nothing of new images.
+    Of the rows of a picture those in the split of the first one are not returned, at whichever
+    sites they are. A test image of which the training images have a copy would say nothing of new
+    images. Splits that the data set has itself are left as they are: a row counts as a copy of
+    those alone that were in the same split of the data set.
     """
     split_of = {
         row: split
@@ -238,23 +240,39 @@ def without_leaking_copies(pool: Pool, cut: Cut) -> Cut:
     }
     leaking: set[int] = set()
     for same in pool.copies:
-        used = [row for row in same if row in split_of]
-        leaking.update(row for row in used if split_of[row] != split_of[used[0]])
-    if not leaking:
-        return cut
-    return {
-        site: {split: rows[~np.isin(rows, list(leaking))] for split, rows in site_rows.items()}
-        for site, site_rows in cut.items()
+        first_split: dict[str, str] = {}
+        for row in same:
+            if row in split_of:
+                first = first_split.setdefault(pool.splits[row], split_of[row])
+                if split_of[row] != first:
+                    leaking.add(row)
+    return frozenset(leaking)
+
+
+def without_rows(pool: Pool, cut: Cut, rows: Collection[int]) -> Cut:
+    """Return the cut without some rows; ConfigError if a site has fewer than 10 training images."""
+    left_out = list(rows)
+    kept = {
+        site: {
+            split: of_split[~np.isin(of_split, left_out)] for split, of_split in by_split.items()
+        }
+        for site, by_split in cut.items()
     }
+    remedy = "Name fewer sites, or leave copies of pictures out of the data."
+    _check_size(pool, {site: by_split for site, by_split in kept.items() if site != SERVER}, remedy)
+    return kept
 
 
-def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
+def unused_note(
+    pool: Pool, cut: Cut, column: str | None, copies: Collection[int] = ()
+) -> list[str]:
     """Return why images of a pool are at no site, with their numbers; empty if all are.
 
     Args:
         pool: the images.
         cut: the rows of each site.
         column: that of :func:`divide_by`; None: the pool was divided evenly or by a law.
+        copies: rows that were left out by :func:`without_rows`.
     """
     unused = set(range(len(pool.labels)))
     for site_rows in cut.values():
@@ -266,7 +284,6 @@ def unused_note(pool: Pool, cut: Cut, column: str | None) -> list[str]:
     if column:
         sites = list(_site_names([value for value in values if value]))
         owner = _owners(pool.groups, values, sites)
-    copies = {row for same in pool.copies for row in same if not unused.issuperset(same)}
     reasons = Counter[str]()
     for row in unused:
         if row in copies:

@@ -109,7 +109,7 @@ def _unusable(where: str, looks: Sequence[Look], faults: Faults) -> list[str]:
             "leave these files out.",
             {"frames": "all"},
         ),
-        (others, "Mend these files, or leave them out.", {}),
+        (others, "Repair these files, or leave them out.", {}),
     ):
         with faults.noted(**decisions):
             names = [look.name for look in unusable]
