@@ -18,7 +18,7 @@ from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records
 from fedward.lab.bench.records import Record, read_records
 from fedward.lab.bench.reference_runs import reference_cells, reference_settings
-from fedward.lab.bench.references import MODELS, Reference
+from fedward.lab.bench.references import Reference, references_on
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
@@ -28,7 +28,6 @@ from fedward.text import count
 
 CUT_WHOLE = "cut.done"
 """File that is written once all site files of a repetition are."""
-
 
 _ROUNDING = 2e-5
 """By how much a mean of recorded values may differ from a recorded mean."""
@@ -229,14 +228,8 @@ def _require_all_references(study: Study, file: Path, records: Mapping[Cell, Rec
         of_repetition = found.setdefault((record.variant, record.seed), set())
         of_repetition.add(Reference(**record.reference))
     inputs = {record.reference["input"] for record in kept}
-    labels = {record.reference["labels"] for record in kept}
-    expected = {
-        Reference(name, model, sites, label)
-        for name in inputs
-        for model in MODELS[name]
-        for sites in ("pooled", "alone")
-        for label in labels
-    }
+    labels = sorted({record.reference["labels"] for record in kept})
+    expected = {reference for name in inputs for reference in references_on(name, labels)}
     for variant in dict.fromkeys(record.variant for record in kept):
         for seed in study.seeds:
             missing = expected - found.get((variant, seed), set())
@@ -244,7 +237,7 @@ def _require_all_references(study: Study, file: Path, records: Mapping[Cell, Rec
                 raise ConfigError(
                     f"{file}, {variant} seed {seed}",
                     "Run the study: it fits what is missing.",
-                    expected=f"{count(len(expected), 'reference')}",
+                    expected=count(len(expected), "reference"),
                     found=f"{len(expected) - len(missing)}, without {min(map(str, missing))}",
                 )
 
@@ -257,12 +250,13 @@ def _require_mean_of_sites(file: Path, record: Record) -> None:
     if not record.metric:
         return
     for metric, value in record.test["global"].items():
-        of_sites = [values[metric] for values in record.sites.values() if metric in values]
-        if of_sites and abs(fmean(of_sites) - value) > _ROUNDING:
+        of_sites = record.of_sites(metric)
+        mean = fmean(of_sites.values()) if of_sites else value
+        if abs(mean - value) > _ROUNDING:
             raise ConfigError(
                 f"{file}, {record.cell}",
                 "Run the cell again.",
-                expected=f"{metric} to be the mean of its sites, {fmean(of_sites):.5f}",
+                expected=f"{metric} to be the mean of its sites, {mean:.5f}",
                 found=f"{value:.5f}",
             )
 

@@ -60,7 +60,7 @@ def _count_text(counts: Mapping[str, int]) -> str:
 
 
 def _comparison(results: Results, verdict: Verdict) -> str:
-    """Return what a claim has shown, which is the opposite of it where the claim is refuted."""
+    """Return what a claim has shown, which may be the opposite of it."""
     claim = verdict.judged.claim
     is_higher = (claim.direction == "higher") == (verdict.outcome == "shown")
     direction = "higher" if is_higher else "lower"

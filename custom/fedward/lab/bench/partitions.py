@@ -43,7 +43,7 @@ class Partition:
                 f"partition without {', '.join(given)}: seeds are those of the study, and a row "
                 "names all, few or centralised"
             )
-        test_per_training(arguments)
+        _options_of(arguments)
         return cls(tuple(arguments))
 
     def of(self, cut: str, seed: int, labelled: float | None) -> "Partition":
@@ -82,16 +82,27 @@ def test_per_training(arguments: Sequence[str]) -> float:
     Raises:
         ValueError: there is no such argument, or no image is left for training.
     """
+    options = _options_of(arguments)
+    return float(options.test / (1 - options.val - options.test))
+
+
+def _options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a cut, with the shares that are set apart.
+
+    Raises:
+        ValueError: as :func:`test_per_training`.
+    """
     # Abbreviated, an option of labels would not be found where it has to be taken out.
     parser = _Parser("fedward partition", add_help=False, allow_abbrev=False)
     add_arguments(parser)
     options = parser.parse_args([*arguments, "--out", "."])
     default = Split()
-    test = default.test if options.test is None else options.test
-    val = default.val if options.val is None else options.val
-    if val + test >= 1:
-        raise ValueError(f"partition with --val and --test below 1 together, not {val + test:g}")
-    return float(test / (1 - val - test))
+    options.test = default.test if options.test is None else options.test
+    options.val = default.val if options.val is None else options.val
+    apart = options.val + options.test
+    if apart >= 1:
+        raise ValueError(f"partition with --val and --test below 1 together, not {apart:g}")
+    return options
 
 
 def _without(arguments: tuple[str, ...], options: tuple[str, ...]) -> list[str]:

@@ -132,6 +132,10 @@ class Record:
         """The cell of the study; a file has one line for each."""
         return Cell(self.variant, self.row, self.seed, self.doubled)
 
+    def of_sites(self, metric: str) -> dict[str, float]:
+        """Return site -> test value, of the sites that have one."""
+        return {site: values[metric] for site, values in self.sites.items() if metric in values}
+
     def is_of(self, experiment: Experiment, *, site_files: bool = False) -> bool:
         """Return whether the run had these settings; settings that are not named have defaults.
 

@@ -92,6 +92,14 @@ class Reference(NamedTuple):
         return f"reference {' '.join(self)}"
 
 
+def references_on(name: str, labels: Sequence[str]) -> Iterator[Reference]:
+    """Yield the references that learn from an input, pooled and at each site alone."""
+    for sites in ("pooled", "alone"):
+        for model in MODELS[name]:
+            for label in labels:
+                yield Reference(name, model, sites, label)
+
+
 class Outcome(NamedTuple):
     """What a reference reached."""
 
@@ -143,18 +151,16 @@ class Fits:
 
     def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
         hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
+        labels = ("few", "all") if hidden else ("all",)
         training = [name for name, site in self.sites.items() if len(site.train)]
         for name in self.inputs:
             shared = {
                 "pooled": {"": self._members(name, list(self.sites))},
                 "alone": {site: self._members(name, [site]) for site in training},
             }
-            for place, members_by_name in shared.items():
-                for model in MODELS[name]:
-                    for labels in ("few", "all") if hidden else ("all",):
-                        reference = Reference(name, model, place, labels)
-                        if reference not in fitted:
-                            yield reference, self._outcome(reference, members_by_name)
+            for reference in references_on(name, labels):
+                if reference not in fitted:
+                    yield reference, self._outcome(reference, shared[reference.sites])
 
     def _members(self, name: str, sites: Sequence[str]) -> _Members:
         to_inputs = self.inputs[name]

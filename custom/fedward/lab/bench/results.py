@@ -389,11 +389,9 @@ class Results:
         None without a site that has a test value. A site of one repetition may be another one in
         the next, so sites are not compared between repetitions.
         """
-        by_repetition = []
-        for record in self.by_seed(variant, row).values():
-            values = [of_site[metric] for of_site in record.sites.values() if metric in of_site]
-            if values:
-                by_repetition.append(values)
+        records = self.by_seed(variant, row).values()
+        of_sites = [list(record.of_sites(metric).values()) for record in records]
+        by_repetition = [values for values in of_sites if values]
         if not by_repetition:
             return None
         deviations = [stdev(values) for values in by_repetition if len(values) > 1]

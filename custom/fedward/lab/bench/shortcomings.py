@@ -6,7 +6,6 @@ from statistics import fmean
 
 from fedward.lab.bench.forest import Difference, baseline_of, groups_of
 from fedward.lab.bench.markdown import gap_text, metric_name
-from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
 
 _MOST_ROWS = 3
@@ -74,16 +73,12 @@ def _sites(results: Results) -> str:
     metric = results.study.metrics[0]
     for variant, row in _described(results, metric):
         records = results.by_seed(variant, row)
-        by_seed = {seed: _of_sites(record, metric) for seed, record in records.items()}
+        by_seed = {seed: record.of_sites(metric) for seed, record in records.items()}
         by_seed = {seed: values for seed, values in by_seed.items() if len(values) > 1}
         if by_seed:
             title = results.study.rows[row].title
             return f"Sites with *{title}*: {_ends(by_seed, metric)}."
     return ""
-
-
-def _of_sites(record: Record, metric: str) -> Mapping[str, float]:
-    return {site: values[metric] for site, values in record.sites.items() if metric in values}
 
 
 def _ends(by_seed: Mapping[int, Mapping[str, float]], metric: str) -> str:

@@ -263,6 +263,11 @@ class Study(_Part):
         return all(variant.labelled is not None for variant in self.variants.values())
 
     @property
+    def by_share_of_all(self) -> bool:
+        """Whether variants differ by their share of labels, and the first has all labels."""
+        return self.by_labels and self.variants[self.reference].labelled == 1
+
+    @property
     def reference(self) -> str:
         """The variant that the others are compared with."""
         return next(iter(self.variants))

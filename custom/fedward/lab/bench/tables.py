@@ -290,8 +290,7 @@ def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
     if refusal:
         return refusal
     texts = [_interval(results, variant, row, metric)]
-    all_labels_first = study.variants[study.reference].labelled == 1
-    if all_labels_first and study.by_labels and variant != study.reference:
+    if study.by_share_of_all and variant != study.reference:
         share = results.percent_reached(variant, row, metric)
         if share:
             texts.append(percent_text(share))

@@ -26,11 +26,11 @@ class Judged:
     claim: Claim
     refusal: str
     """Why it is not judged; empty if it is."""
-    gap: Interval | None
+    gap: Interval | None = None
     """Difference of its rows, of the second its claimed share; None if it is not judged."""
-    p: float
+    p: float = 1.0
     """Uncorrected; 1 if the claim is not judged, as it still counts among the page's claims."""
-    p_overlapping: float
+    p_overlapping: float = 1.0
     """Likewise, with allowance for divisions that overlap; see :func:`p_value`."""
 
 
@@ -39,10 +39,10 @@ def judged(results: Results, claim: Claim) -> Judged:
     places = claim.places(results.study.reference)
     pairs = _means(results, places, claim.metric)
     if len(pairs) < 2:
-        return Judged(claim, "too few repetitions", None, 1.0, 1.0)
+        return Judged(claim, "too few repetitions")
     reason = refusal(results, [place for pair in places for place in pair], claim.metric)
     if reason:
-        return Judged(claim, reason, None, 1.0, 1.0)
+        return Judged(claim, reason)
     our_values = [ours for ours, _ in pairs]
     their_values = [claim.share * theirs for _, theirs in pairs]
     gap = paired_difference(our_values, their_values)

@@ -15,6 +15,7 @@ from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import (
     SetApart,
+    check_size,
     divide,
     divide_by,
     leaking_copies,
@@ -520,6 +521,7 @@ def _divided(pool: Pool, wanted: Wanted) -> _Division:
         public = {SERVER: server_rows}
     copies = leaking_copies(pool, {**cut, **public})
     if copies:
-        cut = without_rows(pool, cut, copies)
-        public = without_rows(pool, public, copies)
+        cut = without_rows(cut, copies)
+        public = without_rows(public, copies)
+        check_size(pool, cut, "Name fewer sites, or leave copies of pictures out of the data.")
     return _Division(cut, public, copies)

@@ -23,7 +23,7 @@ from fedward.labels import Labels
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
 from fedward.sites.label_texts import known_or_empty, undecided
-from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, SERVER, Split
+from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
 
@@ -81,7 +81,7 @@ def divide(
         f"site-{index + 1}": {split: parts[split][index] for split in SPLITS}
         for index in range(sites)
     }
-    _check_size(pool, cut, _fewer_sites(gamma))
+    check_size(pool, cut, _fewer_sites(gamma))
     return cut
 
 
@@ -111,7 +111,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         "column."
     )
     # A column of names or numbers has a value for each image: refused before much is computed.
-    _check_size(pool, _unsplit(pool, owner, list(site_names.values())), remedy)
+    check_size(pool, _unsplit(pool, owner, list(site_names.values())), remedy)
     # Each class at each site is a stratum of its own. With K classes a kind is 0 to K: images of a
     # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
@@ -122,7 +122,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         cut[name] = {
             split: np.flatnonzero((owner == index) & (splits == split)) for split in SPLITS
         }
-    _check_size(pool, cut, remedy)
+    check_size(pool, cut, remedy)
     return cut
 
 
@@ -177,7 +177,7 @@ def split_off_server(
     for site, site_rows in cut.items():
         train = site_rows["train"]
         kept[site] = {**site_rows, "train": train[~np.isin(train, public)]}
-    _check_size(pool, kept, f"Give the server a smaller share ({option('server')}).")
+    check_size(pool, kept, f"Give the server a smaller share ({option('server')}).")
     groups = [pool.groups[row] for row in public]
     part = parts_of_labelled_groups(groups, pool.kinds[public], [0.8, 0.2], seed)
     can_be_evaluated = pool.kinds[public] >= 0
@@ -249,23 +249,16 @@ def leaking_copies(pool: Pool, cut: Cut) -> frozenset[int]:
     return frozenset(leaking)
 
 
-def without_rows(pool: Pool, cut: Cut, rows: Collection[int]) -> Cut:
-    """Return the cut without some rows; ConfigError if a site has fewer than 10 training images."""
+def without_rows(cut: Cut, rows: Collection[int]) -> Cut:
+    """Return the cut without some rows."""
     left_out = list(rows)
-    kept = {
-        site: {
-            split: of_split[~np.isin(of_split, left_out)] for split, of_split in by_split.items()
-        }
-        for site, by_split in cut.items()
-    }
-    remedy = "Name fewer sites, or leave copies of pictures out of the data."
-    _check_size(pool, {site: by_split for site, by_split in kept.items() if site != SERVER}, remedy)
+    kept: dict[str, dict[str, Rows]] = {}
+    for site, by_split in cut.items():
+        kept[site] = {name: own[~np.isin(own, left_out)] for name, own in by_split.items()}
     return kept
 
 
-def unused_note(
-    pool: Pool, cut: Cut, column: str | None, copies: Collection[int] = ()
-) -> list[str]:
+def unused_note(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) -> list[str]:
     """Return why images of a pool are at no site, with their numbers; empty if all are.
 
     Args:
@@ -412,7 +405,7 @@ def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
     return group_of_row, commonest_labels(group_of_row, pool.kinds[rows], len(number_of))
 
 
-def _check_size(pool: Pool, cut: Cut, remedy: str) -> None:
+def check_size(pool: Pool, cut: Cut, remedy: str) -> None:
     """Raise ConfigError if a site has too few training images."""
     sizes = {site: len(rows["train"]) for site, rows in cut.items()}
     small = [site for site, size in sizes.items() if size < AT_LEAST]

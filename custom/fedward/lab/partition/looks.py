@@ -5,7 +5,7 @@ site or another.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -66,7 +66,8 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     left_out = {row for row, look in enumerate(looks) if look.problem}
     notes = _unusable(where, looks, faults)
     notes += dark_note([look.name for look in looks if look.dark], len(looks))
-    contradictions = _contradictions(pool, looks)
+    rows_of = _rows_by_picture(looks)
+    contradictions = _contradictions(pool, rows_of.values())
     if contradictions and contradicting is None:
         faults.note(_contradiction(where, pool, looks, contradictions), contradicting="left-out")
     elif contradictions:
@@ -81,8 +82,7 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     if len(left_out) == len(looks):
         # Nothing is left that could be cut, and the faults say why.
         return pool
-    same_pictures = [tuple(rows) for rows in _rows_by_picture(looks).values()]
-    pool = replace(pool, copies=tuple(rows for rows in same_pictures if len(rows) > 1))
+    pool = replace(pool, copies=tuple(tuple(same) for same in rows_of.values() if len(same) > 1))
     if left_out:
         pool = pool.taken([row for row in range(len(looks)) if row not in left_out])
     return pool.noting(notes)
@@ -129,11 +129,14 @@ def _first(looks: Sequence[Look]) -> str:
     return "; ".join(parts)
 
 
-def _contradictions(pool: Pool, looks: Sequence[Look]) -> list[list[int]]:
-    """Return the rows of each picture that has several labels; rows without a label have none."""
+def _contradictions(pool: Pool, pictures: Iterable[list[int]]) -> list[list[int]]:
+    """Return the rows of each picture that has several labels; rows without a label have none.
+
+    ``pictures``: the rows of each picture.
+    """
     has_label = known(pool.labels)
     contradictions = []
-    for rows in _rows_by_picture(looks).values():
+    for rows in pictures:
         with_label = [row for row in rows if has_label[row]]
         if len(np.unique(pool.labels[with_label], axis=0)) > 1:
             contradictions.append(with_label)
