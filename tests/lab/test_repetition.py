@@ -28,7 +28,7 @@ STUDY: dict[str, Any] = {
         "head": {"title": "head", "job": "oneshot", "sites": "few", "settings": {"rounds": 1}},
     },
     "seeds": [1, 2],
-    "doubled": 2,
+    "doubled": [2],
 }
 
 
@@ -109,7 +109,7 @@ def test_seeds_that_move_nothing_are_repetitions_of_the_weights_alone(data: Path
 
 
 def test_a_single_seed_is_compared_with_another_one() -> None:
-    study = Study.model_validate({**STUDY, "seeds": [1], "doubled": None})
+    study = Study.model_validate({**STUDY, "seeds": [1], "doubled": []})
     assert compared_seeds(study, (1, 7)) == (1, 7)
     assert compared_seeds(study, (1,)) == (1, 2)
     assert compared_seeds(study.model_copy(update={"partition": ""}), (1, 7)) == (1,)

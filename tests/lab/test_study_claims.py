@@ -258,6 +258,28 @@ def test_a_run_that_is_not_twice_as_long_shows_no_convergence(cheat: str) -> Non
     assert "**not judged**" in sentence
 
 
+@pytest.mark.parametrize("other", [-0.05, 0.05])
+def test_changes_of_several_seeds_count_by_their_mean(other: float) -> None:
+    """A rise and a fall by as much leave the mean, on which the claim is, where it was."""
+    lines = lines_of(CLAIMED)
+    (first,) = (cell for cell, record in lines.items() if record.doubled and record.row == "ssfl")
+    for seed, change in ((1, 0.05), (2, other)):
+        usual = lines[first._replace(seed=seed, doubled=False)]
+        value = usual.test["global"]["accuracy"] + change
+        longer = with_test(replace(usual, doubled=True, rounds=2 * usual.rounds), accuracy=value)
+        lines[first._replace(seed=seed)] = longer
+    sentence = said(CLAIMED, lines)
+    if other < 0:
+        assert "**shown**" in sentence
+    else:
+        assert "not converged: twice the rounds change it by 0.050" in sentence
+
+
+def test_twice_the_rounds_are_for_seeds_that_run() -> None:
+    with pytest.raises(ValueError, match="doubled names 7, which the study's seeds lack"):
+        study_of(doubled=[1, 7])
+
+
 def test_only_the_metric_that_still_changes_gets_no_sentence() -> None:
     both = study_of(claims=[BETTER, {**BETTER, "metric": "f1_macro"}])
     lines = lines_of(both)

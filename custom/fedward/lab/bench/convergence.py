@@ -47,21 +47,26 @@ def half_interval(values: Sequence[float]) -> float | None:
 def change_by_doubling(
     records: Sequence[Record], doubled: Sequence[Record], metric: str
 ) -> float | None:
-    """Return the largest change of a test value by twice the rounds; None if none was measured.
+    """Return how far twice the rounds change a test value; None if it was not measured.
+
+    It is the mean over the seeds that ran with twice the rounds, since a claim is on means as well.
 
     Args:
         records: the row's results.
         doubled: those with twice the rounds. One counts if the row has a result of the same seed,
             with half as many rounds or fewer, and both have the metric.
         metric: name of the metric.
+
+    Returns:
+        The change, at least 0, whatever its direction.
     """
     by_seed = {record.seed: record for record in records}
     changes = []
     for longer in doubled:
         usual = by_seed.get(longer.seed)
         if usual is not None and longer.rounds >= 2 * usual.rounds:
-            changes.append(abs(chosen_value(longer, metric) - chosen_value(usual, metric)))
-    return max(changes, default=None)
+            changes.append(chosen_value(longer, metric) - chosen_value(usual, metric))
+    return abs(fmean(changes)) if changes else None
 
 
 def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: str) -> str:

@@ -158,10 +158,12 @@ class Study(_Part):
     """Variants to compare; the first is what the others are compared with."""
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
     """Seeds of the runs; other seeds than those by which settings were chosen."""
-    doubled: int | None = None
-    """Seed whose rows run again with twice the rounds and a schedule that is stretched likewise.
+    doubled: tuple[int, ...] = ()
+    """Seeds whose rows run again with twice the rounds and a schedule that is stretched likewise.
 
-    These results are in no mean. Rows of a single round have nothing to double.
+    These results are in no mean. Rows of a single round have nothing to double. One seed is enough
+    for about five repetitions. Intervals over more of them are narrower than what chance changes
+    in a single run, and need several.
     """
     own: str = ""
     """Row that the page is about; it is bold in tables and figures."""
@@ -213,6 +215,15 @@ class Study(_Part):
         unknown = sorted(named - set(self.rows) - {""})
         if unknown:
             raise ValueError(f"rows named {', '.join(unknown)}, which the study does not have")
+        return self
+
+    @model_validator(mode="after")
+    def _doubles_seeds_that_it_has(self) -> "Study":
+        unknown = sorted(set(self.doubled) - set(self.seeds))
+        if unknown:
+            raise ValueError(
+                f"doubled names {', '.join(map(str, unknown))}, which the study's seeds lack"
+            )
         return self
 
     @model_validator(mode="after")
@@ -291,7 +302,7 @@ class Study(_Part):
                         continue
                     cell = Cell(variant, row, seed)
                     cells.append(cell)
-                    if seed == self.doubled and self._rounds(cell) > 1:
+                    if seed in self.doubled and self._rounds(cell) > 1:
                         doubled.append(cell._replace(doubled=True))
         return [*cells, *doubled]
 

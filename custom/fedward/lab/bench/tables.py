@@ -345,7 +345,8 @@ def _full_title(results: Results, variant: str, row: str) -> str:
 def _convergence_table(results: Results) -> str:
     """Return what twice the rounds showed, of the rows that ran with them; empty without any."""
     study = results.study
-    table = Table(["convergence, by one seed", *map(metric_name, study.metrics)])
+    seeds = "one seed" if len(study.doubled) < 2 else f"the mean of {len(study.doubled)} seeds"
+    table = Table([f"convergence, by {seeds}", *map(metric_name, study.metrics)])
     for variant in study.variants:
         for row in study.rows_of(variant):
             texts = [results.unconverged(variant, row, metric) for metric in study.metrics]
