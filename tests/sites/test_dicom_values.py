@@ -167,6 +167,47 @@ def test_padding_may_be_a_range_and_need_more_bits_than_are_stored(tmp_path):
     assert np.array_equal(found[2:], TWELVE_BITS_SHOWN[2:])  # 0x830 among them
 
 
+@pytest.mark.parametrize(
+    ("padding", "tags"),
+    [
+        (-32768, {}),
+        (-2048, {"BitsStored": 12}),
+        (0, {"RescaleIntercept": -32768, "RescaleSlope": 1}),
+    ],
+)
+def test_padding_that_no_tag_names_stretches_no_greys(tmp_path, padding, tags):
+    """A circle of CT in 16 signed bits, in 12, and in unsigned bits with an intercept."""
+    values = RAMP[30:].astype(np.int32) // 4 - 500
+    if not padding:
+        values += 31744
+    kind = np.int16 if padding else np.uint16
+    stored = np.concatenate([np.full((30, 64), padding), values]).astype(kind)
+    low, high = np.percentile(values, (1, 99))
+    expected = np.clip((values - low) / (high - low), 0, 1) * 255
+    found = shown(tmp_path, stored, **tags)
+    assert not found[:30].any()
+    assert np.abs(found[30:] - expected).max() <= 0.5001
+    named = shown(tmp_path / "named", stored, **tags, PixelPaddingValue=padding)
+    assert np.array_equal(found, named)
+
+
+@pytest.mark.parametrize(
+    "tags", [{}, {"RescaleIntercept": -1024, "RescaleSlope": 1}], ids=["no intercept", "air"]
+)
+def test_the_lowest_value_of_a_picture_is_no_padding(tmp_path, tags):
+    """Values that cannot be below zero have a dark background, and air is near the body."""
+    stored = RAMP.copy() // 2 + (0 if tags else 3000)
+    stored[:30] = 0
+    low, high = np.percentile(stored, (1, 99))
+    expected = np.clip((stored.astype(float) - low) / (high - low), 0, 1) * 255
+    assert np.abs(shown(tmp_path, stored, **tags) - expected).max() <= 0.5001
+
+
+def test_a_picture_of_two_values_has_no_padding(tmp_path):
+    stored = np.array([[-32768, 100], [100, 100]], np.int16)
+    assert shown(tmp_path, stored).tolist() == [[0, 255], [255, 255]]
+
+
 def test_padding_alone_is_no_image(tmp_path):
     with pytest.raises(BadRow, match="padding alone"):
         shown(tmp_path, np.full((8, 8), 7, np.uint16), PixelPaddingValue=7)

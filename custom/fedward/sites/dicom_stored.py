@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, SeveralImages, Unreadable
+from fedward.sites.decoding import BadRow, SeveralImages, Unreadable, grey_range
 from fedward.sites.dicom_header import (
     class_of,
     first_number,
@@ -300,7 +300,7 @@ def _padding(
             found in them alone.
     """
     if not numbers(dataset, "PixelPaddingValue"):
-        return None
+        return _unnamed_padding(dataset, values)
     signed = bool(dataset.PixelRepresentation)
     limits = []
     for name in ("PixelPaddingValue", "PixelPaddingRangeLimit"):
@@ -314,6 +314,27 @@ def _padding(
     searched = values if fits else words
     padding = (searched >= low) & (searched <= high)
     return padding if padding.any() else None
+
+
+def _unnamed_padding(dataset: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+    """Return which pixels have the lowest value of the stored bits, where nothing else is near it.
+
+    CT scanners fill what lies outside of their circle with such a value, as -32768, and some do not
+    say so. As a part of the picture it would take more than half of the greys. Values that cannot
+    be below zero have none: 0 is a dark part of the picture.
+    """
+    signed = bool(dataset.PixelRepresentation)
+    if not signed and not first_number(dataset, "RescaleIntercept", 0) < 0:
+        return None
+    lowest = -(1 << (int(dataset.BitsStored) - 1)) if signed else 0
+    padding = values == lowest
+    if not padding.any() or padding.all():
+        return None
+    picture = values[~padding]
+    black, white = grey_range(picture)
+    gap = int(picture.min()) - lowest
+    # A picture of one value would be blank without the other one.
+    return padding if 0 < white - black < gap else None
 
 
 def _as_word(value: int, signed: bool, bits: int) -> int:

@@ -31,7 +31,7 @@ from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
 
-_FORMAT = 6
+_FORMAT = 7
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
