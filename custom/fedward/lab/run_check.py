@@ -31,9 +31,10 @@ from fedward.operation.next_step import NO_LABELS
 from fedward.runs.sentences import MOST_SITES, more_sites
 from fedward.sites import load_site
 from fedward.sites.check import site_problems
-from fedward.sites.dark_images import nearly_black
-from fedward.sites.data import Images, SiteData
+from fedward.sites.dark_images import dark_images
+from fedward.sites.data import Images
 from fedward.sites.files import is_dicom, series_files
+from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.job_checks import by_reason
 from fedward.sites.leaks import (
     Place,
@@ -84,6 +85,8 @@ class OpenedSite:
     """Why they are not, with their numbers; empty if there are none."""
     dark: tuple[str, ...]
     """Ids of images that are nearly black or of one grey."""
+    dark_cause: str
+    """The window that hides them, and another one, in sentences; empty if none is known to."""
     pictures: Sequence[tuple[bytes, Place]]
     """Hash and place of each image."""
     dicom: Sequence[tuple[Path, Place]]
@@ -235,8 +238,12 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
     paths: dict[str, Path] = {}
     columns: list[str] = []
     path_notes: list[str] = []
+    dark = dark_images(sets_of(data).values())
+    dark_cause = ""
     if isinstance(file, ManifestSite):
         entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+        files = {entry.sample_id: entry.path for entry in entries}
+        dark_cause = hiding_note_of_site(dark, files, file.rendering)
         for entry in entries:
             if is_dicom(entry.path) or series_files(entry.path):
                 paths[entry.sample_id] = entry.path
@@ -254,7 +261,8 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
         measured=measured,
         left_out=len(data.rejected),
         reasons=by_reason(data.rejected),
-        dark=tuple(_dark(data)),
+        dark=tuple(dark),
+        dark_cause=dark_cause,
         pictures=[(name, place._replace(site=source.site)) for name, place in pictures(data)],
         dicom=list(dicom_images(data, paths)),
         answers=data.annotation != "none",
@@ -266,13 +274,6 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
 def _measured(experiment: Experiment, images: Images) -> frozenset[int]:
     """Return the classes, by their places, of which a split of a site gives numbers."""
     return measured_by(experiment.data, images.labels, images.groups)
-
-
-def _dark(data: SiteData) -> Iterator[str]:
-    """Yield the ids of the images that show next to nothing."""
-    for images in sets_of(data).values():
-        for place in np.flatnonzero(nearly_black(images.pixels)):
-            yield images.ids[int(place)]
 
 
 def _refuse_or_say(problems: Mapping[str, str], sites: int, allow_missing: bool, say: Say) -> None:
@@ -368,9 +369,10 @@ def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
             f"{number} at {site}, such as {example}" for number, site, example in dark
         )
         total = sum(number for number, _, _ in dark)
+        causes = [f"At {site.name}: {site.dark_cause}" for site in sites if site.dark_cause]
         yield (
             f"looks wrong: {total} of {images} images are nearly black or of one grey ({where}). "
-            "See them with fedward doctor"
+            f"{' '.join(causes) or 'See them with fedward doctor'}"
         )
     for site in sites:
         for note in site.path_notes:

@@ -15,7 +15,7 @@ from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
 from fedward.operation.data_spec import data_spec
 from fedward.report.survey import Surveyed, render_survey
 from fedward.sites import SiteData, load_site, named_sites
-from fedward.sites.dark_images import dark_images_note
+from fedward.sites.dark_images import dark_images, dark_note
 from fedward.sites.decoding import as_image
 from fedward.sites.leaks import Place, contradiction_notes, contradictions
 from fedward.sites.leaks import pictures as site_pictures
@@ -102,8 +102,9 @@ def survey(
         if pictures:
             sheet = _contact_sheet(data)
         splits = (data.labelled, data.unlabelled, data.val, data.test)
-        print(f"{data.site}: {sum(map(len, splits))} images")
-        for note in dark_images_note(splits):
+        total = sum(map(len, splits))
+        print(f"{data.site}: {total} images")
+        for note in dark_note(dark_images(splits), total):
             print(note)
     for note in contradiction_notes(contradictions(named)):
         print(f"{note}.")

@@ -44,29 +44,31 @@ def _shows_little(image: Pixels) -> bool:
     return True
 
 
-def dark_images_note(sets: Iterable[Images]) -> list[str]:
-    """Return :func:`dark_note` of a site's sets of images."""
-    names = []
-    total = 0
+def dark_images(sets: Iterable[Images]) -> list[str]:
+    """Return the ids of the images of a site's sets that :func:`nearly_black` finds."""
+    names: list[str] = []
     for images in sets:
         names += [images.ids[int(place)] for place in np.flatnonzero(nearly_black(images.pixels))]
-        total += len(images)
-    return dark_note(names, total)
+    return names
 
 
-def dark_note(names: Sequence[str], total: int) -> list[str]:
+def dark_note(names: Sequence[str], total: int, cause: str = "") -> list[str]:
     """Return a note of the images that are nearly black; empty if there are none.
 
     Args:
         names: ids of the images that :func:`nearly_black` found, for the site's own console.
         total: number of images that were looked at.
+        cause: sentences on why they are, and what to do; empty: nobody knows.
     """
     if not names:
         return []
     named = ", ".join(names[:_NAMED])
+    unknown_cause = (
+        "Look at the contact sheet (fedward doctor). If the files show more in a viewer, write "
+        "window: [CENTRE, WIDTH] into the site file (DICOM and volumes), or export them again with "
+        "8 bits."
+    )
     return [
         f"{len(names)} of {count(total, 'image')} are nearly black or of one grey, such as "
-        f"{named}: 95 of 100 pixels are within an eighth of the greys. Look at the contact sheet "
-        "(fedward doctor). If the files show more in a viewer, write window: [CENTRE, WIDTH] into "
-        "the site file (DICOM and volumes), or export them again with 8 bits."
+        f"{named}: 95 of 100 pixels are within an eighth of the greys. {cause or unknown_cause}"
     ]

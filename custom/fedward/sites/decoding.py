@@ -112,6 +112,10 @@ class SeveralImages(BadRow):
     """A file holds several pages or frames, and nobody has said which are used."""
 
 
+class Blank(BadRow):
+    """Nothing can be seen in a picture, as it is shown."""
+
+
 class Unreadable(BadRow):
     """A file cannot be read now because the machine failed: the file may be whole."""
 

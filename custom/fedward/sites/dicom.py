@@ -144,6 +144,31 @@ def value_range(path: Path) -> ValueRange:
         return ValueRange(low, high, window, dataset.PhotometricInterpretation == "MONOCHROME1")
 
 
+def window_of_values(path: Path, window: Window | None = None) -> Window | None:
+    """Return the window between percentiles 1 and 99 of a grey file that is shown in another one.
+
+    It is that of the first frame. None: the file is in colour, or has neither a window nor a table
+    of its own and the site names none, or both percentiles are the same value.
+
+    Args:
+        path: of the file.
+        window: of the site; None: the file's own is used.
+
+    Raises:
+        Unreadable: as :func:`open_frames`.
+        BadRow: likewise.
+    """
+    with as_bad_row("a whole DICOM image"):
+        dataset, count = read_dataset(path, several=True)
+        header = _header_of_frame(dataset, 0)
+        has_window = window or file_window(header) or header.get("VOILUTSequence")
+        if dataset.PhotometricInterpretation not in GREY or not has_window:
+            return None
+        stored = stored_frame(dataset, 0, count)
+        low, high = _between_percentiles(header, stored, _little_endian(dataset))
+        return ((low + high) / 2, high - low) if low < high else None
+
+
 def _little_endian(dataset: Any) -> bool:
     """Return how a file stores numbers."""
     return bool(dataset.original_encoding[1])
@@ -285,6 +310,11 @@ def _range_without_window(header: Any, stored: Stored, little_endian: bool) -> t
     if int(header.BitsStored) <= 8 and not header.get("ModalityLUTSequence"):
         # The picture has been made for a screen, as a PNG of 8 bits has.
         return _in_modality(header, _stored_limits(header), little_endian)
+    return _between_percentiles(header, stored, little_endian)
+
+
+def _between_percentiles(header: Any, stored: Stored, little_endian: bool) -> tuple[float, float]:
+    """Return percentiles 1 and 99 of the picture, in units of the modality, without its padding."""
     pixels = stored.values
     if stored.padding is not None:
         pixels = pixels[~stored.padding]

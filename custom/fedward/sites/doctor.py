@@ -16,11 +16,12 @@ from fedward import private
 from fedward.errors import DataError, listed, quoted
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import load_site
-from fedward.sites.dark_images import dark_images_note
+from fedward.sites.dark_images import dark_images, dark_note
 from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes
+from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.job_checks import TooManyRejectedError
 from fedward.sites.leaks import (
@@ -150,19 +151,24 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     contradicting = [
         f"one image, several labels: {_labelled(places)}" for places in contradictions(named)
     ]
-    notes = _notes(data) + repeats + dark_images_note(sets_of(data).values())
+    notes = _notes(data) + repeats
+    sets = sets_of(data).values()
+    dark = dark_images(sets)
+    total = sum(map(len, sets))
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
+        notes += dark_note(dark, total)
         return Report(data, tuple(leaks), tuple(contradicting), tuple(notes))
-    notes += table_notes(file, spec.label_kind)
     entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+    files = {entry.sample_id: entry.path for entry in entries}
+    notes += dark_note(dark, total, hiding_note_of_site(dark, files, file.rendering))
+    notes += table_notes(file, spec.label_kind)
     notes += patients_note(
         unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
     )
     notes += patients_in_paths_note(
         [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
     )
-    files = {entry.sample_id: entry.path for entry in entries}
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
     dicom_files: list[Path] = []
     for path in dicom.values():

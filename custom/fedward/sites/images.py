@@ -16,6 +16,7 @@ from fedward.sites import caches
 from fedward.sites.data import Decoded
 from fedward.sites.decoding import (
     BadRow,
+    Blank,
     Pixels,
     Unreadable,
     as_bad_row,
@@ -27,6 +28,7 @@ from fedward.sites.decoding import (
 )
 from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
+from fedward.sites.hiding_windows import naming_window
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
@@ -115,8 +117,15 @@ def decode_file(
     omitted.
 
     Raises:
+        Hidden: nothing can be seen of a file in its window, and something in another one.
         BadRow: for a reason of :func:`open_parts`, or because all pixels of each image are equal.
     """
+    with naming_window(path, rendering):
+        return _decoded(path, size, channels, rendering)
+
+
+def _decoded(path: Path, size: int, channels: int, rendering: Rendering) -> dict[str, Pixels]:
+    """Return the images of a file as :func:`decode_file`; Blank if nothing can be seen of them."""
     decoded = {}
     with as_bad_row("a whole image"):
         is_one_picture = not is_volume(path) and not is_dicom(path)
@@ -127,7 +136,7 @@ def decode_file(
             if not is_blank(pixels):
                 decoded[part] = pixels
     if not decoded:
-        raise BadRow("expected an image, found a blank one: every pixel is the same")
+        raise Blank("expected an image, found a blank one: every pixel is the same")
     return decoded
 
 

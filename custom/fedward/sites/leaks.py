@@ -91,7 +91,7 @@ def dicom_images(data: SiteData, paths: Mapping[str, Path]) -> Iterator[tuple[Pa
     places = dict[Place, None]()
     for name, images in sets_of(data).items():
         for image in images.ids:
-            sample = _file_of(image, paths)
+            sample = file_of(image, paths)
             if sample in paths:
                 places[Place(data.site, split_of(name), sample)] = None
     for place in places:
@@ -184,6 +184,6 @@ def leak_notes(leaks_of: Mapping[str, Sequence[Sequence[Place]]]) -> list[str]:
     return notes
 
 
-def _file_of(image: str, files: Mapping[str, Path]) -> str:
+def file_of(image: str, files: Mapping[str, Path]) -> str:
     """Return the sample id of an image's file: its own id, or what comes before ``#NUMBER``."""
     return image if image in files else image.rpartition("#")[0]

@@ -1,7 +1,7 @@
 """How a site's files become 2D images: windows, and which frames and slices are used."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedward.sites.decoding import Fit
 
+T = TypeVar("T")
 Window: TypeAlias = tuple[float, float]
 """Centre and width of the values that are shown, after the modality rescale: Hounsfield for CT."""
 Values: TypeAlias = npt.NDArray[np.float32]
@@ -115,7 +116,7 @@ def eight_bits(shown: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.asarray(np.nan_to_num(levels, copy=False).astype(np.uint8))
 
 
-def evenly(items: Sequence[int], most: int | None) -> Sequence[int]:
+def evenly(items: Sequence[T], most: int | None) -> Sequence[T]:
     """Return at most ``most`` items, in the middle of equal parts of the sequence; None: all."""
     if most is None or len(items) <= most:
         return items

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_bad_row, as_image
+from fedward.sites.decoding import BadRow, Blank, Pixels, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
@@ -88,7 +88,7 @@ def open_slices(
     shown = open_stack(path, read, slices, window).shown()
     used = [index for index, pixels in enumerate(shown) if not _almost_empty(pixels)]
     if not used:
-        raise BadRow(f"expected a scan, found {len(shown)} slices that are all almost empty")
+        raise Blank(f"expected a scan, found {len(shown)} slices that are all almost empty")
     last = len(shown) - 1
     for index in evenly(used, slices.at_most):
         if neighbours:
@@ -142,6 +142,23 @@ def open_stack(
             raise BadRow("expected a scan, found no finite value")
         shown_as = (window, "LINEAR") if window else volume.window
         return _stack(_upright(volume, slices.axis), slices, shown_as)
+
+
+def window_of_volume(
+    path: Path, read: Callable[[Path, int], Volume], slices: Slices, window: Window | None
+) -> Window | None:
+    """Return the window between the percentiles of a volume that is shown in another one.
+
+    Arguments and errors are those of :func:`open_slices`. None: without the site's window the
+    volume has none, and so is shown between its percentiles; or these are the same value.
+    """
+    with as_bad_row("a whole volume"):
+        volume = read(path, _MOST_VOXELS)
+        finite = volume.values[~np.isnan(volume.values)]
+        if (window or volume.window) is None or not finite.size:
+            return None
+        low, high = np.percentile(finite, slices.percentiles).tolist()
+        return ((low + high) / 2, high - low) if low < high else None
 
 
 def read_nifti(path: Path, most_voxels: int) -> Volume:

@@ -190,6 +190,10 @@ def _decided_command(
     if "frames" in changes:
         changes["rendering"] = wanted.rendering._replace(frames=Frames(at_most=None))
         del changes["frames"]
+    if "window" in changes:
+        centre, width = map(float, changes.pop("window"))
+        rendering = changes.get("rendering", wanted.rendering)
+        changes["rendering"] = rendering._replace(window=(centre, width))
     changes["choices"] = wanted.choices._replace(**choices)
     return command_of(source, out, replace(wanted, **changes))
 
@@ -463,7 +467,7 @@ def _rendering_words(rendering: Rendering) -> list[object]:
     if rendering.slices:
         words += ["--slices", rendering.slices.at_most, "--axis", rendering.slices.axis]
     if rendering.window:
-        words += ["--window", *rendering.window]
+        words += ["--window", *(f"{number:g}" for number in rendering.window)]
     if rendering.fit != PLAIN.fit:
         words += ["--fit", rendering.fit]
     return words

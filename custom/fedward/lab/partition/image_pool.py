@@ -30,10 +30,17 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import BadRow, SeveralImages, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
+from fedward.sites.hiding_windows import (
+    Hidden,
+    hiding_note,
+    naming_window,
+    showing_window,
+    window_of_all,
+)
 from fedward.sites.images import decode_file, open_parts
 from fedward.sites.leaks import digest
 from fedward.sites.path_patients import folders_of_few, patients_in_paths
-from fedward.sites.rendering import Rendering
+from fedward.sites.rendering import Rendering, Window
 from fedward.text import natural
 
 _LOOKED_AT = 16
@@ -125,11 +132,15 @@ def _looks(
         path = folder / image.image
         try:
             parts = decode_file(path, size, channels, rendering)
+        except Hidden as problem:
+            return Look(image.image, problem=str(problem), shown_in=problem.window)
         except BadRow as problem:
             several = isinstance(problem, SeveralImages)
             return Look(image.image, problem=str(problem), several=several)
         pixels = np.stack(list(parts.values()))
-        return Look(image.image, digest(pixels), dark=bool(nearly_black(pixels).all()))
+        dark = bool(nearly_black(pixels).all())
+        shown_in = showing_window(path, rendering) if dark else None
+        return Look(image.image, digest(pixels), dark=dark, shown_in=shown_in)
 
     # Volumes are large: only one at a time is in memory.
     with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as threads:
@@ -158,6 +169,21 @@ def refuse_many(
     if not problems:
         return []
     return [f"{count} of {total} images are left out, the first: {shown or problems[0]}."]
+
+
+def hidden_by(used: Window | None, better: Sequence[Window]) -> str:
+    """Return which window hides images, and another one; empty if none does.
+
+    Args:
+        used: the window of the command; None: the files' own.
+        better: windows in which single images can be seen.
+    """
+    return hiding_note(used, option("window", *window_words(better))) if better else ""
+
+
+def window_words(windows: Sequence[Window]) -> list[str]:
+    """Return centre and width of the window that holds all of these; nothing without any."""
+    return [f"{number:g}" for number in window_of_all(windows)] if windows else []
 
 
 def _grouped_by_patient(
@@ -235,10 +261,16 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
     sides = []
     grey = True
     first_problem = ""
+    better_windows = []
     step = max(1, len(names) // _LOOKED_AT)
     for name in names[::step][:_LOOKED_AT]:
         try:
-            _, image = next(open_parts(folder / name, rendering, neighbours=True))
+            with naming_window(folder / name, rendering):
+                _, image = next(open_parts(folder / name, rendering, neighbours=True))
+        except Hidden as error:
+            better_windows.append(error.window)
+            first_problem = first_problem or f"{name}: {error}"
+            continue
         except BadRow as error:
             first_problem = first_problem or f"{name}: {error}"
             continue
@@ -254,9 +286,12 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
             found=f"volumes, such as {next(name for name in names if is_volume(folder / name))}",
         )
     if not sides:
+        remedy = "Convert the images to PNG, JPEG or TIFF, or see docs/data.md."
+        if better_windows:
+            remedy = hidden_by(rendering.window, better_windows)
         raise DataError(
             f"{folder}",
-            "Convert the images to PNG, JPEG or TIFF, or see docs/data.md.",
+            remedy,
             expected="images that can be read",
             found=first_problem or "none",
         )

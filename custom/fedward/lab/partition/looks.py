@@ -14,11 +14,12 @@ import numpy as np
 from fedward.console.live_line import live_line
 from fedward.console.progress import State
 from fedward.errors import DataError, option
-from fedward.lab.partition.faults import Faults
-from fedward.lab.partition.image_pool import refuse_many
+from fedward.lab.partition.faults import Decision, Faults
+from fedward.lab.partition.image_pool import hidden_by, refuse_many, window_words
 from fedward.lab.partition.pool import Look, Pool
 from fedward.labels import NO_FINDING, SEPARATOR, known
 from fedward.sites.dark_images import dark_note
+from fedward.sites.rendering import Window
 from fedward.text import count
 
 Contradicting: TypeAlias = Literal["left-out", "kept"]
@@ -64,8 +65,11 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     if not looks:
         return pool
     left_out = {row for row, look in enumerate(looks) if look.problem}
-    notes = _unusable(where, looks, faults)
-    notes += dark_note([look.name for look in looks if look.dark], len(looks))
+    rendering = pool.rendering
+    notes = _unusable(where, looks, rendering.window, faults)
+    dark = [look for look in looks if look.dark]
+    cause = hidden_by(rendering.window, [look.shown_in for look in dark if look.shown_in])
+    notes += dark_note([look.name for look in dark], len(looks), cause)
     rows_of = _rows_by_picture(looks)
     contradictions = _contradictions(pool, rows_of.values())
     if contradictions and contradicting is None:
@@ -89,28 +93,42 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
 
 
 def _rows_by_picture(looks: Sequence[Look]) -> dict[bytes, list[int]]:
-    """Return the rows of each picture that can be used, by the digest of its pixels."""
+    """Return the rows of each picture that can be used, by the digest of its pixels.
+
+    What a window hides is left out: dark pictures may be alike only as they are shown.
+    """
     rows_of = defaultdict[bytes, list[int]](list)
     for row, look in enumerate(looks):
-        if look.digest:
+        if look.digest and not look.shown_in:
             rows_of[look.digest].append(row)
     return rows_of
 
 
-def _unusable(where: str, looks: Sequence[Look], faults: Faults) -> list[str]:
-    """Return a note of the images that cannot be used; a fault if they are many."""
+def _unusable(where: str, looks: Sequence[Look], used: Window | None, faults: Faults) -> list[str]:
+    """Return a note of the images that cannot be used; a fault if they are many.
+
+    ``used``: the window of the command; None: the files' own.
+    """
     several = [look for look in looks if look.several]
-    others = [look for look in looks if look.problem and not look.several]
+    hidden = [look for look in looks if look.problem and look.shown_in]
+    others = [look for look in looks if look.problem and not look.several and not look.shown_in]
+    better_windows = [look.shown_in for look in hidden if look.shown_in]
     notes = []
-    for unusable, remedy, decisions in (
+    unusable_images: list[tuple[list[Look], str, dict[str, Decision]]] = [
         (
             several,
             f"Say how many images of each are used: {option('frames', 'all')}, or a number, or "
             "leave these files out.",
             {"frames": "all"},
         ),
+        (
+            hidden,
+            hidden_by(used, better_windows),
+            {"window": window_words(better_windows)},
+        ),
         (others, "Repair these files, or leave them out.", {}),
-    ):
+    ]
+    for unusable, remedy, decisions in unusable_images:
         with faults.noted(**decisions):
             names = [look.name for look in unusable]
             notes += refuse_many(where, names, len(looks), remedy, _first(unusable))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedward.errors import ConfigError, DataError, did_you_mean, listed, option
 from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.labels import NO_FINDING, SEPARATOR, Labels, strata
-from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.rendering import PLAIN, Rendering, Window
 from fedward.text import natural
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -38,6 +38,8 @@ class Look(NamedTuple):
     """Whether the problem is that the file holds several frames, of which none are chosen."""
     dark: bool = False
     """Whether it shows next to nothing (:mod:`fedward.sites.dark_images`)."""
+    shown_in: Window | None = None
+    """A window in which it would show something, if it is dark or blank for its window."""
 
 
 def no_looks() -> Iterator[Look]:
