@@ -527,6 +527,28 @@ def test_a_site_that_loses_its_tenth_image_as_a_copy_is_refused(tmp_path):
         partition(path, tmp_path / "out", Wanted(sites=1, seed=6))
 
 
+def test_a_class_of_one_picture_is_said_to_be_lost(tmp_path):
+    """Its first row is in the test split by some seed, and then all training images are copies."""
+    pictures = images(90)
+    labels = np.arange(90) % 3
+    pictures[labels == 2] = pictures[2]
+    path = pooled(tmp_path, images=pictures, groups=None, source=None, labels=labels)
+    told = {}
+    for seed in range(8):
+        out = tmp_path / f"{seed}"
+        told[seed] = " ".join(partition(path, out, Wanted(sites=2, seed=seed)).split())
+        trained = {labels[row] for site in sites(out).values() for row in site["indices"]["train"]}
+        note = (
+            "No training image of none is left, so that no model can learn it: all are copies of "
+            "pictures in validation or test, and were left out. Add other pictures of it, leave it "
+            "out (--classes cyst solid), or draw the splits by another --seed."
+        )
+        assert (note in told[seed]) == (2 not in trained)
+    lost = ["No training image of" in text for text in told.values()]
+    assert any(lost)
+    assert not all(lost)
+
+
 def test_copies_in_given_splits_stay(tmp_path):
     """The numbers of others on the same splits stay comparable; the doctor says that they leak."""
     tests = images(40, seed=2)

@@ -19,6 +19,7 @@ from fedward.lab.partition.divide import (
     divide,
     divide_by,
     leaking_copies,
+    lost_classes_note,
     split_off_server,
     unused_note,
     without_rows,
@@ -109,9 +110,10 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     cut: Cut = {}
     public: Cut = {}
     copies = frozenset[int]()
+    lost: Sequence[str] = ()
     shares: list[float] = []
     with faults.noted():
-        cut, public, copies = _divided(pool, wanted)
+        cut, public, copies, lost = _divided(pool, wanted)
         if wanted.pooled:
             cut = _centralised(cut)
         shares = _shares(cut, wanted)
@@ -122,6 +124,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     written = {**cut, **public}
     shares += [1.0] * len(public)
     pool = pool.noting(unused_note(pool, written, wanted.by, copies))
+    pool = pool.noting(lost)
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
@@ -503,6 +506,8 @@ class _Division(NamedTuple):
     """The server's, where it has a share of the images."""
     copies: frozenset[int]
     """Rows that are left out, as a copy of them is in another split."""
+    lost: Sequence[str] = ()
+    """A note of classes that lose all their training images by it; empty without any."""
 
 
 def _divided(pool: Pool, wanted: Wanted) -> _Division:
@@ -524,8 +529,9 @@ def _divided(pool: Pool, wanted: Wanted) -> _Division:
         cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
         public = {SERVER: server_rows}
     copies = leaking_copies(pool, {**cut, **public})
-    if copies:
-        cut = without_rows(cut, copies)
-        public = without_rows(public, copies)
-        check_size(pool, cut, "Name fewer sites, or leave copies of pictures out of the data.")
-    return _Division(cut, public, copies)
+    if not copies:
+        return _Division(cut, public, copies)
+    kept = without_rows(cut, copies)
+    check_size(pool, kept, "Name fewer sites, or leave copies of pictures out of the data.")
+    lost = lost_classes_note(pool, cut, kept)
+    return _Division(kept, without_rows(public, copies), copies, lost)

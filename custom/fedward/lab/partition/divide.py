@@ -16,10 +16,10 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, did_you_mean, option
+from fedward.errors import ConfigError, did_you_mean, listed, option
 from fedward.lab.partition.dirichlet import dirichlet
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.labels import Labels
+from fedward.labels import Labels, class_counts
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
 from fedward.sites.label_texts import known_or_empty, undecided
@@ -256,6 +256,34 @@ def without_rows(cut: Cut, rows: Collection[int]) -> Cut:
     for site, by_split in cut.items():
         kept[site] = {name: own[~np.isin(own, left_out)] for name, own in by_split.items()}
     return kept
+
+
+def lost_classes_note(pool: Pool, cut: Cut, kept: Cut) -> list[str]:
+    """Return a note of classes that lose all their training images; empty without any.
+
+    Args:
+        pool: the images.
+        cut: the rows of each site.
+        kept: the same without copies of pictures.
+    """
+    before = _training_counts(pool, cut)
+    left = _training_counts(pool, kept)
+    lost = [name for place, name in enumerate(pool.classes) if before[place] and not left[place]]
+    if not lost:
+        return []
+    others = [name for name in pool.classes if name not in lost]
+    leave_out = f" leave it out ({option('classes', *others)})," if len(others) > 1 else ""
+    return [
+        f"No training image of {listed(lost)} is left, so that no model can learn it: all are "
+        "copies of pictures in validation or test, and were left out. Add other pictures of it,"
+        f"{leave_out} or draw the splits by another {option('seed')}."
+    ]
+
+
+def _training_counts(pool: Pool, cut: Cut) -> npt.NDArray[np.int64]:
+    """Return how many training images of all sites show each class, (K,)."""
+    rows = np.concatenate([site_rows["train"] for site_rows in cut.values()])
+    return class_counts(pool.labels[rows], len(pool.classes))
 
 
 def unused_note(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) -> list[str]:
