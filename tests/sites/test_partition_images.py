@@ -349,6 +349,37 @@ def test_a_share_of_the_images_becomes_the_servers(clinic, tmp_path, capsys):
     assert len(of_server) + len(ids) == 120
 
 
+@pytest.mark.parametrize("layout", ["{split}/{kind}", "{kind}/{split}"])
+def test_the_servers_share_of_a_folder_with_splits_is_of_its_training_images(tmp_path, layout):
+    """A quarter of each class and of the unlabelled images; sites keep the data's own splits."""
+    counts = {"train": 40, "val": 12, "test": 16}
+    number = 0
+    for split, count in counts.items():
+        for kind in ("A", "B", "unlabelled"):
+            folder = tmp_path / "eyes" / layout.format(split=split, kind=kind)
+            images = count
+            if kind == "unlabelled":
+                images = 8 if split == "train" else 0
+            for index in range(images):
+                number += 1
+                picture(folder / f"{index}.png", number)
+    partition(tmp_path / "eyes", tmp_path / "sites", Wanted(sites=2, server=0.25))
+    found = loaded(tmp_path / "sites")
+    assert list(found) == ["server", "site-1", "site-2"]
+    sizes = {name: [len(ids) for ids in sets(data).values()] for name, data in found.items()}
+    # Labelled, unlabelled, validation and test images; a fifth of the server's are for validation.
+    assert sizes == {"server": [16, 2, 4, 0], "site-1": [30, 3, 12, 16], "site-2": [30, 3, 12, 16]}
+    of_server = found["server"]
+    assert np.bincount(of_server.labelled.labels).tolist() == [8, 8]
+    assert np.bincount(of_server.val.labels).tolist() == [2, 2]
+    everything = [name for data in found.values() for ids in sets(data).values() for name in ids]
+    assert len(set(everything)) == len(everything) == 144
+    for data in found.values():
+        for part, ids in sets(data).items():
+            split = part if part in ("val", "test") and data is not of_server else "train"
+            assert all(split in name.split("/") for name in ids)
+
+
 def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     sites = tmp_path / "sites"
     out = tmp_path / "run"
