@@ -190,6 +190,12 @@ def _literal(value: object) -> str:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `` (did you mean ...?)`` with the known name most like a word; empty without one."""
+    match = most_like(word, known)
+    return f" (did you mean {match}?)" if match else ""
+
+
+def most_like(word: object, known: Iterable[str]) -> str:
+    """Return the known name most like a word; empty if none is, or if the word is known itself."""
     # Few commands fail, and only those need this module.
     from difflib import get_close_matches
 
@@ -198,9 +204,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     # One wrong letter weighs more in a short word.
     cutoff = 0.75 if len(written) > 4 else 0.6
     matches = get_close_matches(written, names, n=1, cutoff=cutoff)
-    if not matches or word in names:
-        return ""
-    return f" (did you mean {matches[0]}?)"
+    if not matches:
+        # A name in capital letters is far from the same word in small ones.
+        name_of = {name.lower(): name for name in names}
+        matches = [name_of[match] for match in get_close_matches(written, name_of, 1, cutoff)]
+    return "" if not matches or word in names else matches[0]
 
 
 def did_you_mean_file(path: Path) -> str:

@@ -56,10 +56,21 @@ def test_one_class_tiny_classes_and_bad_rows_are_told(hospital):
     hospital.rows[3][2] = "WART"
     report = examine(hospital.write(), hospital.spec)
     assert "the site has one class only: NV" in report.notes
-    assert "no labelled, val or test image of MEL, BCC" in report.notes
+    assert not any("no labelled, val or test image" in note for note in report.notes)
     text = report.text()
     assert "Rejected rows: 1" in text
     assert "row 5 (s003)" in text
+
+
+def test_a_wrong_column_of_labels_is_one_reason(hospital, tmp_path, capsys):
+    """Each of its cells is another label that the job does not know."""
+    for number, row in enumerate(hospital.rows):
+        row[2] = f"text {number}"
+    assert run(hospital.write(), hospital.spec, tmp_path) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    rows = len(hospital.rows)
+    assert f"Rejected rows: {rows} - {rows} rows (2, 3, 4," in text
+    assert "other reasons" not in text
 
 
 def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital, tmp_path, capsys):

@@ -678,6 +678,109 @@ def test_one_refusal_has_every_decision_and_the_command_that_takes_them_all(
     assert {row[2] for row in listed_rows} >= {"Edema|Device", "Fracture", "Device"}
 
 
+@pytest.mark.parametrize(
+    ("columns", "said", "typed"),
+    [
+        ([], ["expected a column of images", "expected a column of labels"], "scan outcome"),
+        (["image=scn", "label=outcme"], ["scn (did you mean scan?), outcme"], "scan outcome"),
+        (["label=result"], ["expected a column of images", "found result"], "scan outcome"),
+        (["image=Scan", "label="], ["Scan (did you mean scan?)"], "scan "),
+    ],
+)
+def test_columns_of_images_and_labels_are_refused_together(
+    images, tmp_path, monkeypatch, capsys, columns, said, typed
+):
+    """One refusal ends in one command, which takes the likeliest columns."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{number},P{number // 2},{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)
+    ]
+    write_table(Path("t.csv"), "nr,person,scan,outcome", rows)
+    words = ["partition", "t.csv", "--images", f"{images}", "--sites", "1", "--out", "s"]
+    named = ["--columns", *columns] if columns else []
+    classes = ["--classes", *KINDS] if typed == "scan " else []
+    assert cli.main([*words, *named, *classes]) in (1, 2)
+    error = capsys.readouterr().err
+    assert all(text in error for text in said)
+    image, label = typed.split(" ")
+    command = error.strip().splitlines()[-1]
+    assert {f"image={image}", f"label={label}"} <= set(shlex.split(command))
+    if label:
+        assert cli.main(shlex.split(command)[1:]) == 0, command
+        assert json.loads(Path("s/data.json").read_text())["classes"] == sorted(KINDS)
+
+
+def test_a_column_that_only_a_person_knows_is_left_to_fill_in(
+    images, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{name},{KINDS[number % 2]},{'mf'[number % 2]}" for number, name in enumerate(NAMES)]
+    write_table(Path("t.csv"), "scan,outcome,sex", rows)
+    words = ["partition", "t.csv", "--images", f"{images}", "--sites", "1", "--out", "s"]
+    assert cli.main(words) == 1
+    *_, how, command = capsys.readouterr().err.strip().splitlines()
+    assert how == "With the likeliest decision of each, and a column in place of NAME:"
+    assert command.endswith("--columns image=scan label=NAME --out s")
+    # A wrong name is one fault, also where no column of images is likely.
+    Path("t.csv").write_text("a,outcome\n1,x\n2,y\n3,x\n4,y\n")
+    assert cli.main([*words, "--columns", "image=scn", "label=outcome"]) == 2
+    error = capsys.readouterr().err
+    assert "things must be fixed" not in error
+    assert error.strip().endswith("--columns image=NAME label=outcome --out s")
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "said"),
+    [
+        # Each row has a text of its own in the column of labels, which is no unusual spelling.
+        ("image,site,label", {}, "labels: expected labels that images share"),
+        # The class is missing because the label is.
+        (
+            "image,label,site",
+            {"--labels": ["naevus=cyst", "scar=hyp"], "--classes": ["cyst", "hyp"]},
+            "of the data (melanoma, nevus), found naevus (did you mean nevus?), scar",
+        ),
+    ],
+)
+def test_what_follows_from_a_fault_is_none_of_its_own(
+    images, tmp_path, monkeypatch, capsys, header, options, said
+):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{name},{KINDS[number % 2]},{number} n/a, {number / 7:.3f}%".replace(", ", " ")
+        for number, name in enumerate(NAMES)
+    ]
+    write_table(Path("t.csv"), header, rows)
+    options = {"--sites": ["1"], **options}
+    words = [word for name, values in options.items() for word in (name, *values)]
+    assert cli.main(["partition", "t.csv", "--images", f"{images}", "--out", "s", *words]) in (1, 2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert "things must be fixed" not in error
+
+
+@pytest.mark.parametrize("kind", ["damaged", "pages", "labels"])
+def test_sites_too_small_for_want_of_bad_images_are_no_further_fault(
+    tmp_path, monkeypatch, capsys, kind
+):
+    monkeypatch.chdir(tmp_path)
+    for number in range(60):
+        path = Path("scans") / "ab"[number % 2] / f"{number}.tif"
+        write_image(path, number // 2 if kind == "labels" else number)
+        if number % 3 and kind == "damaged":
+            path.write_bytes(path.read_bytes()[:200])
+        if number % 3 and kind == "pages":
+            pages = [Image.fromarray(np.full((8, 8, 3), fill, np.uint8)) for fill in (9, 200)]
+            for page in pages:
+                page.putpixel((number % 8, number // 8), (number, 255, 0))
+            pages[0].save(path, save_all=True, append_images=pages[1:])
+    assert cli.main(["partition", "scans", "--sites", "2", "--out", "s"]) == 1
+    error = capsys.readouterr().err
+    expected = {"damaged": "Repair these files", "pages": "--frames all", "labels": "--contradict"}
+    assert expected[kind] in error
+    assert "things must be fixed" not in error
+
+
 def test_spellings_and_columns_are_decided_together(images, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     labels = ["MEL", "mel", "nv", "NaN", "-1"]

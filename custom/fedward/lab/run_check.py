@@ -193,6 +193,9 @@ def enter(
     has_numbers = not isinstance(algorithm, Survey) and not algorithm.requirements.tensors.untrained
     for line in _table(experiment, opened):
         say(line)
+    if not isinstance(algorithm, Survey):
+        # Without any label nothing is measured either, which would be no news.
+        _require_labels(algorithm, opened, say)
     if has_numbers:
         for split in _EVALUATED:
             say(_measured_line(experiment, opened, split))
@@ -203,7 +206,6 @@ def enter(
     for line in (*contradicting, *leak_notes(leaks), *_odd_lines(opened)):
         say(line)
     if not isinstance(algorithm, Survey):
-        _require_labels(algorithm, opened, say)
         if has_numbers and not unmeasured:
             usable = [source for source in sources if source.site not in problems]
             _require_measured(experiment, opened, usable)

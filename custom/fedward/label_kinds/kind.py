@@ -141,7 +141,7 @@ class LabelKind(ABC):
         """
         names = {meanings.get(word, word) for word in words} - {""}
         if not names <= self.label_names(classes):
-            known_words = listed([*meanings, *classes])
+            known_words = listed(dict.fromkeys([*meanings, *classes]))
             raise unusable_label(
                 f"expected a label among {known_words}, found {SEPARATOR.join(words)!r}"
             )

@@ -114,11 +114,23 @@ def columns_by_purpose(
             that may both be meant, as their names differ only in case, blanks or hyphens.
         DataError: no column of images.
     """
-    column_of: dict[str, str] = {}
-    for purpose in WELL_KNOWN_COLUMNS:
-        # Columns of findings are columns of labels, so no other one is looked for.
-        is_named = purpose in named or (purpose == "label" and findings)
-        column_of[purpose] = named.get(purpose, "") if is_named else _well_known(purpose, columns)
+    column_of = well_known_columns(columns, named, findings)
+    missing = missing_columns(columns, [*column_of.values(), *findings])
+    if missing:
+        raise missing
+    if not column_of["image"]:
+        raise no_image_column(path, columns)
+    return column_of
+
+
+def well_known_columns(
+    columns: Sequence[str], named: Mapping[str, str], findings: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return purpose -> column as :func:`columns_by_purpose`, whether or not the CSV has it.
+
+    Raises:
+        ConfigError: an unknown purpose, or two columns that may both be meant.
+    """
     unknown = [purpose for purpose in named if purpose not in WELL_KNOWN_COLUMNS]
     if unknown:
         raise ConfigError(
@@ -127,24 +139,36 @@ def columns_by_purpose(
             expected=f"columns for {', '.join(WELL_KNOWN_COLUMNS)}",
             found=", ".join(unknown),
         )
-    wanted = dict.fromkeys([*column_of.values(), *findings])
-    missing = [name for name in wanted if name and name not in columns]
-    if missing:
-        raise ConfigError(
-            option("columns"),
-            "Name one of them.",
-            expected=f"columns of the CSV ({column_names(columns)})",
-            found=", ".join(f"{name}{did_you_mean(name, columns)}" for name in missing),
-        )
-    if not column_of["image"]:
-        raise DataError(
-            f"{path}",
-            f"Name the column of their files, as in {option('columns', {'image': 'NAME'})}. The "
-            "first line of the CSV must name its columns.",
-            expected="a column of images",
-            found=column_names(columns),
-        )
+    column_of: dict[str, str] = {}
+    for purpose in WELL_KNOWN_COLUMNS:
+        # Columns of findings are columns of labels, so no other one is looked for.
+        is_named = purpose in named or (purpose == "label" and findings)
+        column_of[purpose] = named.get(purpose, "") if is_named else well_known(purpose, columns)
     return column_of
+
+
+def missing_columns(columns: Sequence[str], wanted: Sequence[str]) -> ConfigError | None:
+    """Return the error that names wanted columns that a CSV does not have; None if it has all."""
+    missing = [name for name in dict.fromkeys(wanted) if name and name not in columns]
+    if not missing:
+        return None
+    return ConfigError(
+        option("columns"),
+        "Name one of them.",
+        expected=f"columns of the CSV ({column_names(columns)})",
+        found=", ".join(f"{name}{did_you_mean(name, columns)}" for name in missing),
+    )
+
+
+def no_image_column(path: Path, columns: Sequence[str]) -> DataError:
+    """Return the error for a CSV without a column of images."""
+    return DataError(
+        f"{path}",
+        f"Name the column of their files, as in {option('columns', {'image': 'NAME'})}. The "
+        "first line of the CSV must name its columns.",
+        expected="a column of images",
+        found=column_names(columns),
+    )
 
 
 def further_columns(purpose: str, columns: Sequence[str]) -> list[str]:
@@ -153,7 +177,7 @@ def further_columns(purpose: str, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if _GAPS.sub("_", name.lower()) in names]
 
 
-def _well_known(purpose: str, columns: Sequence[str]) -> str:
+def well_known(purpose: str, columns: Sequence[str]) -> str:
     """Return the column with the first well-known name of a purpose; empty without one."""
     for well_known in WELL_KNOWN_COLUMNS[purpose]:
         present = [name for name in columns if _GAPS.sub("_", name.lower()) == well_known]

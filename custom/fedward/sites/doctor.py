@@ -23,7 +23,7 @@ from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes
 from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
-from fedward.sites.job_checks import TooManyRejectedError
+from fedward.sites.job_checks import TooManyRejectedError, unquoted
 from fedward.sites.leaks import (
     Place,
     Seen,
@@ -116,22 +116,37 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _rejected(rejected: Sequence[Rejected]) -> list[str]:
-    """Return a line for each reason, with the rows that share it."""
-    by_reason: dict[str, list[Rejected]] = {}
-    for row in rejected:
-        by_reason.setdefault(row.reason, []).append(row)
+    """Return a line for each reason, with the rows that share it.
+
+    Many reasons that differ in what they quote alone are one: every row quotes another cell where
+    the site file names the wrong column.
+    """
+    by_reason = _rows_by_reason(rejected, lambda row: row.reason)
+    if len(by_reason) > _MOST_REJECTED:
+        by_reason = _rows_by_reason(rejected, lambda row: unquoted(row.reason))
     lines = []
-    for reason, rows in list(by_reason.items())[:_MOST_REJECTED]:
+    for rows in list(by_reason.values())[:_MOST_REJECTED]:
         first = rows[0]
         if len(rows) == 1:
-            lines.append(f"row {first.row} ({first.sample_id}): {reason}")
+            lines.append(f"row {first.row} ({first.sample_id}): {first.reason}")
             continue
         numbers = ", ".join(f"{row.row}" for row in rows[:_MOST_REJECTED])
         more = ", ..." if len(rows) > _MOST_REJECTED else ""
-        lines.append(f"{len(rows)} rows ({numbers}{more}), the first {first.sample_id}: {reason}")
+        where = f"{len(rows)} rows ({numbers}{more}), the first {first.sample_id}"
+        lines.append(f"{where}: {first.reason}")
     if len(by_reason) > _MOST_REJECTED:
         lines.append(f"and {count(len(by_reason) - _MOST_REJECTED, 'other reason')}")
     return lines
+
+
+def _rows_by_reason(
+    rejected: Sequence[Rejected], reason_of: Callable[[Rejected], str]
+) -> dict[str, list[Rejected]]:
+    """Return the rows that share a reason."""
+    by_reason: dict[str, list[Rejected]] = {}
+    for row in rejected:
+        by_reason.setdefault(reason_of(row), []).append(row)
+    return by_reason
 
 
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
@@ -348,7 +363,7 @@ def _notes(data: SiteData) -> list[str]:
     if len(present) == 1:
         notes.append(f"the site has one class only: {data.classes[present[0]]}")
     absent = [name for place, name in enumerate(data.classes) if place not in present]
-    if absent and present:
+    if absent and len(present) > 1:
         notes.append(f"no labelled, val or test image of {listed(absent)}")
     unit = "patients" if data.test.groups else "images"
     for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):

@@ -134,6 +134,11 @@ def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], t
     raise error
 
 
+def unquoted(reason: str) -> str:
+    """Return a reason without what it quotes, such as a cell."""
+    return _QUOTED.sub("", reason)
+
+
 def by_reason(rejected: Sequence[Rejected]) -> str:
     """Return the commonest reasons, each with the number of its rows and the first of them.
 
@@ -141,7 +146,7 @@ def by_reason(rejected: Sequence[Rejected]) -> str:
     """
     rows_of = defaultdict[str, list[Rejected]](list)
     for row in rejected:
-        rows_of[_QUOTED.sub("", row.reason)].append(row)
+        rows_of[unquoted(row.reason)].append(row)
     groups = sorted(rows_of.values(), key=len, reverse=True)
     parts = []
     for rows in groups[:_MOST_REASONS]:

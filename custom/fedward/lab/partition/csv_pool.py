@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from fedward.errors import DataError, option
+from fedward.lab.partition.csv_columns import table_columns
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.label_columns import (
     RowLabels,
-    label_columns,
     labels_in_column,
     labels_in_columns,
 )
-from fedward.lab.partition.pool import Pool
-from fedward.sites.any_csv import columns_by_purpose, further_columns, read_image_list
+from fedward.lab.partition.pool import ClassesError, Pool
+from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut
-from fedward.sites.image_paths import ImageFinder, NoImage, spelt_parts
+from fedward.sites.image_paths import ImageFinder, NoImage
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.split import SPLIT_NAMES
@@ -169,18 +169,18 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
     """
     noted = faults or Faults()
-    named = columns or {}
     records, malformed, header = read_image_list(path)
     if not records and not malformed:
         raise DataError(
             f"{path}", "Name another CSV, or add rows.", expected="rows of images", found="no row"
         )
-    column_of = columns_by_purpose(path, header, named, findings)
-    for purpose in ("label", "image"):
-        with noted.noted(columns={purpose: column_of[purpose]}):
-            _require_one_meaning(path, records, column_of, named, header, purpose)
-    if not (column_of["label"] or findings or classes or "label" in named):
-        findings = _found_findings(path, header, records, column_of, noted)
+    needs_labels = not classes
+    column_of, findings, readable = table_columns(
+        path, folder, header, records, columns or {}, findings, needs_labels, noted
+    )
+    if not readable:
+        # Without images or labels there is no pool that says anything.
+        raise noted.together()
     if findings:
         labels = labels_in_columns(path, records, findings, choices, noted)
     else:
@@ -205,20 +205,16 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
         remedy = " ".join([_remedy(finder, folder, used_columns), *encoding_notes])
         notes += refuse_many(f"{path}", rows.texts(), total, remedy)
         has_images = True
-    # What must be decided leaves a pool. Without labels or images there is none that says anything.
-    has_labels = findings or classes or column_of["label"] or "label" in named
-    if faults is None or not (has_images and has_labels):
+    # What must be decided leaves a pool. Without images there is none that says anything.
+    if faults is None or not has_images:
         noted.refuse()
-    notes += rows.lines_note()
-    notes += rows.left_out.notes()
-    notes += finder.notes()
-    notes += labels.notes
+    notes += [*rows.lines_note(), *rows.left_out.notes(), *finder.notes(), *labels.notes]
     if column_of["group"]:
         notes += group_note(record.cells[column_of["group"]] for record in rows.records)
     unlisted = finder.unlisted()
     if unlisted:
         notes.append(f"Images in {folder} that no row names: {unlisted}.")
-    with noted.noted():
+    with noted.noted_unless(ClassesError):
         pool = image_pool(
             name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
             folder=folder,
@@ -249,72 +245,6 @@ def _read_rows(
     for record in records:
         rows.read(record, column_of, labels, finder)
     return rows, finder
-
-
-def _found_findings(
-    path: Path,
-    header: Sequence[str],
-    records: Sequence[Record],
-    column_of: dict[str, str],
-    faults: Faults,
-) -> Sequence[str]:
-    """Return the columns of classes or findings where none is named; a single one is the label's.
-
-    A fault says that a person must name them, unless they are exclusive classes for sure.
-    """
-    likely, doubt = label_columns(path, header, records, set(column_of.values()))
-    if doubt and not likely:
-        faults.note(doubt)
-    elif doubt and len(likely) == 1:
-        faults.note(doubt, columns={"label": likely[0]})
-        column_of["label"] = likely[0]
-    elif doubt:
-        faults.note(doubt, findings=likely)
-    return likely if len(likely) > 1 else ()
-
-
-def _require_one_meaning(
-    path: Path,
-    records: Sequence[Record],
-    column_of: Mapping[str, str],
-    named: Mapping[str, str],
-    header: Sequence[str],
-    purpose: str,
-) -> None:
-    """Raise DataError if another well-known column contradicts the one that is used.
-
-    Labels may be codes beside their names, as 0 beside benign; files may be called with a path.
-    """
-    column = column_of[purpose]
-    if not column or purpose in named:
-        return
-    for other in further_columns(purpose, header):
-        pairs = {(record.cells[column], record.cells[other]) for record in records}
-        differ = _label_otherwise if purpose == "label" else _name_otherwise
-        if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
-            continue
-        raise DataError(
-            f"{path}",
-            f"Name the right one: {option('columns', {purpose: column})}, or "
-            f"{option('columns', {purpose: other})}.",
-            expected=f"one column of {purpose}s",
-            found=f"{column} and {other}, which do not agree",
-        )
-
-
-def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether different pairs of labels are not one to one."""
-    return not len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs})
-
-
-def _name_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether the cells of a pair name different files, whatever their folders."""
-    for pair in pairs:
-        one, other = ("".join(spelt_parts(cell)[-1:]) for cell in pair)
-        # A dot may be part of a name without an ending.
-        if {one, PurePosixPath(one).stem}.isdisjoint({other, PurePosixPath(other).stem}):
-            return True
-    return False
 
 
 def _refuse_contradictions(path: Path, rows: _Rows) -> None:

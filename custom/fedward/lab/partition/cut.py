@@ -15,6 +15,7 @@ from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import (
     SetApart,
+    TooFewImagesError,
     check_size,
     divide,
     divide_by,
@@ -112,7 +113,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     copies = frozenset[int]()
     lost: Sequence[str] = ()
     shares: list[float] = []
-    with faults.noted():
+    with faults.noted_unless(TooFewImagesError):
         cut, public, copies, lost = _divided(pool, wanted)
         if wanted.pooled:
             cut = _centralised(cut)

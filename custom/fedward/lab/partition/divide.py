@@ -44,6 +44,10 @@ class SetApart(NamedTuple):
 DEFAULT_SHARES = SetApart()
 
 
+class TooFewImagesError(ConfigError):
+    """A site would have fewer training images than each must have."""
+
+
 def divide(
     pool: Pool,
     sites: int,
@@ -445,7 +449,7 @@ def check_size(pool: Pool, cut: Cut, remedy: str) -> None:
         groups = {pool.groups[row] for row in cut[smallest]["train"]}
         found = f"{found} (groups, as patients: {len(groups)})"
     kind = "files, however many images each becomes" if pool.rendering.several else "images"
-    raise ConfigError(
+    raise TooFewImagesError(
         "fedward partition",
         remedy,
         expected=f"at least {AT_LEAST} training {kind}, at each site",

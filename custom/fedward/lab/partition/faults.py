@@ -10,6 +10,10 @@ Decision: TypeAlias = str | Sequence[str] | Mapping[str, str]
 """Value of an option of the command."""
 
 
+PLACEHOLDER = "NAME"
+"""Stands in a decision for the name of a column that only a person knows."""
+
+
 class Faults:
     """Errors that are collected, so that a person learns of all of them at once.
 
@@ -34,6 +38,22 @@ class Faults:
             yield
         except FedwardError as error:
             self.note(error, **decisions)
+
+    @contextmanager
+    def noted_unless(self, consequence: type[FedwardError]) -> Iterator[None]:
+        """Note an error of the ``with`` block, unless it may only follow from an earlier one.
+
+        Args:
+            consequence: errors that need not be there once the others are fixed. Where all of these
+                can be decided, reading has gone on as if they were, and it is an error of its own.
+        """
+        try:
+            yield
+        except consequence as error:
+            if not self._undecidable:
+                self.note(error)
+        except FedwardError as error:
+            self.note(error)
 
     def note(self, error: FedwardError, **decisions: Decision) -> None:
         """Note an error.
@@ -71,4 +91,13 @@ class Faults:
         which = "With the likeliest decision of each:"
         if self._undecidable:
             which = "Once the rest is fixed, with the likeliest decisions:"
+        if any(PLACEHOLDER in _texts(value) for value in self._decisions.values()):
+            which = f"{which.removesuffix(':')}, and a column in place of {PLACEHOLDER}:"
         return type(error)(f"{error}", f"\n{which}\n{command}")
+
+
+def _texts(decision: Decision) -> list[str]:
+    """Return the single texts of a decision."""
+    if isinstance(decision, str):
+        return [decision]
+    return list(decision.values() if isinstance(decision, Mapping) else decision)

@@ -10,7 +10,7 @@ from fedward.errors import DataError, listed, option
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
-from fedward.lab.partition.pool import Pool, is_label
+from fedward.lab.partition.pool import ClassesError, Pool, is_label
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import (
     LeftOut,
@@ -90,7 +90,7 @@ def read_folder(
     if faults is None or not images:
         noted.refuse()
     notes += _folder_notes(folder, class_folders, rendering)
-    with noted.noted():
+    with noted.noted_unless(ClassesError):
         return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
     raise noted.together()
 

@@ -4,7 +4,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from fedward.errors import ConfigError, DataError, did_you_mean, option, option_words
+from fedward.errors import (
+    ConfigError,
+    DataError,
+    did_you_mean,
+    most_like,
+    option,
+    option_words,
+)
 from fedward.lab.partition.faults import Faults
 from fedward.labels import SEPARATOR
 from fedward.sites.label_texts import Undecided, is_measure, parts_of, undecided
@@ -102,19 +109,24 @@ def with_decisions(
     counts = Counter(words)
     strangers = [text for text in choices.meanings if text not in counts]
     if strangers:
+        choices = choices._replace(meanings=_corrected(choices.meanings, counts))
         faults.note(
             ConfigError(
                 option("labels"),
                 "Write LABEL=CLASS for labels as the data has them.",
                 expected=f"labels of the data ({', '.join(sorted(counts)):.300})",
-                found=f"{', '.join(strangers)}{did_you_mean(strangers[0], counts)}",
+                found=", ".join(f"{text}{did_you_mean(text, counts)}" for text in strangers),
             )
         )
+    open_texts = undecided(counts, choices.meanings, names)
+    is_of_labels = False
     with faults.noted():
         _require_shared(where, counts, names)
-    open_texts = undecided(counts, choices.meanings, names)
-    with faults.noted():
         _require_no_measures(f"{where}, labels", open_texts, counts)
+        is_of_labels = True
+    if not is_of_labels:
+        # What else is odd about the cells of another column is no fault of the labels.
+        return choices
     lists = {text: SEPARATOR.join(parts_of(text)) for text in open_texts.lists}
     with faults.noted(labels=lists):
         _require_no_lists(f"{where}, labels", open_texts, counts)
@@ -122,6 +134,14 @@ def with_decisions(
     with faults.noted(labels=meanings):
         _require_one_spelling(f"{where}, labels", open_texts, counts)
     return choices._replace(meanings={**choices.meanings, **meanings, **lists})
+
+
+def _corrected(meanings: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, str]:
+    """Return the meanings of labels with those of unknown ones for the labels most like them."""
+    return {
+        text if text in counts else most_like(text, counts) or text: meaning
+        for text, meaning in meanings.items()
+    }
 
 
 def _likely_meanings(

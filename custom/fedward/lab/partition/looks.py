@@ -5,7 +5,7 @@ site or another.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
@@ -64,9 +64,8 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
         looks = list(looking.each(pool.looks()))
     if not looks:
         return pool
-    left_out = {row for row, look in enumerate(looks) if look.problem}
     rendering = pool.rendering
-    notes = _unusable(where, looks, rendering.window, faults)
+    notes, left_out = _unusable(where, looks, rendering.window, faults)
     dark = [look for look in looks if look.dark]
     cause = hidden_by(rendering.window, [look.shown_in for look in dark if look.shown_in])
     notes += dark_note([look.name for look in dark], len(looks), cause)
@@ -74,6 +73,8 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     contradictions = _contradictions(pool, rows_of.values())
     if contradictions and contradicting is None:
         faults.note(_contradiction(where, pool, looks, contradictions), contradicting="left-out")
+        # Such pictures stay in what is cut, as if their labels had been corrected.
+        rows_of = _without_contradictions(rows_of, contradictions)
     elif contradictions:
         rows = sum(map(len, contradictions))
         fate = "kept, as decided"
@@ -83,9 +84,6 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
         notes.append(
             f"{count(len(contradictions), 'picture')} with several labels, of {rows} rows: {fate}."
         )
-    if len(left_out) == len(looks):
-        # Nothing is left that could be cut, and the faults say why.
-        return pool
     pool = replace(pool, copies=tuple(tuple(same) for same in rows_of.values() if len(same) > 1))
     if left_out:
         pool = pool.taken([row for row in range(len(looks)) if row not in left_out])
@@ -104,17 +102,35 @@ def _rows_by_picture(looks: Sequence[Look]) -> dict[bytes, list[int]]:
     return rows_of
 
 
-def _unusable(where: str, looks: Sequence[Look], used: Window | None, faults: Faults) -> list[str]:
-    """Return a note of the images that cannot be used; a fault if they are many.
+def _without_contradictions(
+    rows_of: Mapping[bytes, list[int]], contradictions: Iterable[list[int]]
+) -> dict[bytes, list[int]]:
+    """Return the rows of each picture that has one label."""
+    contradicting = {row for rows in contradictions for row in rows}
+    return {name: rows for name, rows in rows_of.items() if contradicting.isdisjoint(rows)}
 
-    ``used``: the window of the command; None: the files' own.
+
+def _unusable(
+    where: str, looks: Sequence[Look], used: Window | None, faults: Faults
+) -> tuple[list[str], set[int]]:
+    """Return notes of the images that cannot be used, and their rows, which are left out.
+
+    Many are a fault. They then stay in what is cut, as if they were mended: that sites are too
+    small without them would be no fault of its own.
+
+    Args:
+        where: names the source, for errors.
+        looks: what was seen of each row.
+        used: the window of the command; None: the files' own.
+        faults: gets what must be fixed or decided.
     """
-    several = [look for look in looks if look.several]
-    hidden = [look for look in looks if look.problem and look.shown_in]
-    others = [look for look in looks if look.problem and not look.several and not look.shown_in]
-    better_windows = [look.shown_in for look in hidden if look.shown_in]
-    notes = []
-    unusable_images: list[tuple[list[Look], str, dict[str, Decision]]] = [
+    rows = range(len(looks))
+    several = [row for row in rows if looks[row].several]
+    hidden = [row for row in rows if looks[row].problem and looks[row].shown_in]
+    unusable = {row for row in rows if looks[row].problem}
+    others = sorted(unusable.difference(several, hidden))
+    better_windows = [look.shown_in for look in looks if look.problem and look.shown_in]
+    kinds: list[tuple[list[int], str, dict[str, Decision]]] = [
         (
             several,
             f"Say how many images of each are used: {option('frames', 'all')}, or a number, or "
@@ -128,11 +144,15 @@ def _unusable(where: str, looks: Sequence[Look], used: Window | None, faults: Fa
         ),
         (others, "Repair these files, or leave them out.", {}),
     ]
-    for unusable, remedy, decisions in unusable_images:
+    notes = []
+    left_out = set[int]()
+    for of_kind, remedy, decisions in kinds:
         with faults.noted(**decisions):
-            names = [look.name for look in unusable]
-            notes += refuse_many(where, names, len(looks), remedy, _first(unusable))
-    return notes
+            bad = [looks[row] for row in of_kind]
+            names = [look.name for look in bad]
+            notes += refuse_many(where, names, len(looks), remedy, _first(bad))
+            left_out.update(of_kind)
+    return notes, left_out
 
 
 def _first(looks: Sequence[Look]) -> str:

@@ -73,13 +73,15 @@ def read_npz(
     noted = faults or Faults()
     images = []
     labels_of_splits = []
+    whole_prefixes = []
     for prefix in prefixes:
         with noted.noted():
             split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
             images.append(split_images)
             labels_of_splits.append(split_labels)
+            whole_prefixes.append(prefix)
     label_names = other_arrays.get("label_names")
-    for prefix, split_labels in zip(prefixes, labels_of_splits, strict=False):
+    for prefix, split_labels in zip(whole_prefixes, labels_of_splits, strict=True):
         with noted.noted():
             _require_names(path, prefix, split_labels, label_names)
     noted.refuse()

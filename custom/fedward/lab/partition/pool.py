@@ -148,6 +148,10 @@ def proposed_size(side: int) -> int:
     return min(max(side, SMALLEST_SIDE), LARGEST_SIDE)
 
 
+class ClassesError(ConfigError):
+    """The classes to use are not those of a data set, or are too few."""
+
+
 class Classes(NamedTuple):
     """The classes that are used, and the images that have one of them or no label."""
 
@@ -173,21 +177,21 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
         classes: classes to use, in their order; empty: all, in natural order.
 
     Raises:
-        ConfigError: a class has no image although images have labels; fewer than two classes; or
+        ClassesError: a class has no image although images have labels; fewer than two classes; or
             one is named twice.
     """
     known = sorted({text for text in texts if is_label(text)}, key=natural)
     order = tuple(classes or known)
     unknown = [name for name in classes if known and name not in known]
     if unknown:
-        raise ConfigError(
+        raise ClassesError(
             option("classes"),
             "Name some of them.",
             expected=f"classes of the data ({listed(known):.300})",
             found=listed(unknown) + did_you_mean(unknown[0], known),
         )
     if len(set(order)) < max(2, len(order)):
-        raise ConfigError(
+        raise ClassesError(
             option("classes"),
             "Name the classes to use.",
             expected="two or more classes, each named once",

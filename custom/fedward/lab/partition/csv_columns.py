@@ -1,0 +1,239 @@
+"""What the columns of a CSV of images are for, and the likeliest ones where nobody has said so."""
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from fedward.errors import DataError, most_like, option
+from fedward.lab.partition.faults import PLACEHOLDER, Decision, Faults
+from fedward.lab.partition.label_columns import label_columns
+from fedward.sites.any_csv import (
+    further_columns,
+    missing_columns,
+    no_image_column,
+    well_known,
+    well_known_columns,
+)
+from fedward.sites.decoding import ENDINGS, BadRow
+from fedward.sites.image_paths import ImageFinder, spelt_parts
+from fedward.sites.label_texts import known_or_empty
+from fedward.sites.table import Record
+from fedward.sites.unused_columns import like_patients
+
+_LOOKED_AT = 50
+"""Rows by which a column of images is recognised."""
+_MOST_CLASSES = 30
+"""Different values that a column of labels has at most, to be recognised as one."""
+
+
+class TableColumns(NamedTuple):
+    """The columns of a CSV of images."""
+
+    of: dict[str, str]
+    """Purpose (a key of :data:`fedward.sites.any_csv.WELL_KNOWN_COLUMNS`) -> column; an empty name
+    where there is none.
+    """
+    findings: Sequence[str]
+    """Columns of 0 and 1, each for a class or a finding; empty: labels are in one column."""
+    readable: bool
+    """Whether it is known or likely which columns hold images and labels."""
+
+
+def table_columns(
+    path: Path,
+    folder: Path,
+    header: Sequence[str],
+    records: Sequence[Record],
+    named: Mapping[str, str],
+    findings: Sequence[str],
+    needs_labels: bool,
+    faults: Faults,
+) -> TableColumns:
+    """Return what the columns of a CSV are for.
+
+    Args:
+        path: of the CSV, for errors.
+        folder: of the images.
+        header: names of all columns.
+        records: all rows.
+        named: purpose -> column as the user named it; an empty name: there is no such column.
+        findings: columns of 0 and 1 that the user named.
+        needs_labels: whether there must be a column of labels, unless the user named none.
+        faults: gets columns that must be named, each with the likeliest one, which is then used.
+
+    Raises:
+        ConfigError: see :func:`fedward.sites.any_csv.well_known_columns`.
+    """
+    column_of = well_known_columns(header, named, findings)
+    findings = _present_columns(folder, header, records, column_of, findings, faults)
+    if not column_of["image"] and not named.get("image"):
+        column_of["image"] = _likely_image(folder, header, records, set(column_of.values()))
+        image = column_of["image"] or PLACEHOLDER
+        faults.note(no_image_column(path, header), columns={"image": image})
+    for purpose in ("label", "image"):
+        with faults.noted(columns={purpose: column_of[purpose]}):
+            _require_one_meaning(path, records, column_of, named, header, purpose)
+    has_labels = bool(column_of["label"] or findings or not needs_labels)
+    if not has_labels and "label" not in named:
+        findings = _found_findings(path, header, records, column_of, faults)
+        has_labels = bool(column_of["label"] or findings)
+    elif named.get("label") == "":
+        has_labels = True
+    readable = bool(column_of["image"]) and has_labels and PLACEHOLDER not in findings
+    return TableColumns(column_of, findings, readable)
+
+
+def _present_columns(
+    folder: Path,
+    header: Sequence[str],
+    records: Sequence[Record],
+    column_of: dict[str, str],
+    findings: Sequence[str],
+    faults: Faults,
+) -> Sequence[str]:
+    """Return the columns of findings, and put the likeliest ones for all that the CSV lacks.
+
+    A single fault names these.
+    """
+    error = missing_columns(header, [*column_of.values(), *findings])
+    if not error:
+        return findings
+    present = {name for name in (*column_of.values(), *findings) if name in header}
+    likely: dict[str, str] = {}
+    for purpose, name in column_of.items():
+        if name and name not in header:
+            column = most_like(name, header) or well_known(purpose, header)
+            if purpose == "image":
+                column = column or _likely_image(folder, header, records, present)
+            likely[purpose] = column or PLACEHOLDER
+            column_of[purpose] = column
+    if "label" in likely and not column_of["label"]:
+        used = {*present, *column_of.values()}
+        column_of["label"] = _likely_label(header, records, used)
+        likely["label"] = column_of["label"] or PLACEHOLDER
+    decisions: dict[str, Decision] = {"columns": likely} if likely else {}
+    corrected = [
+        name if name in header else most_like(name, header) or PLACEHOLDER for name in findings
+    ]
+    if corrected != list(findings):
+        decisions["findings"] = corrected
+    faults.note(error, **decisions)
+    return corrected
+
+
+def _likely_image(
+    folder: Path, header: Sequence[str], records: Sequence[Record], used: Collection[str]
+) -> str:
+    """Return the column whose cells name most images of a folder; empty if none names any.
+
+    Of two columns that name as many it is the one with the endings of files. Such cells may also
+    name images in another folder.
+    """
+    finder = ImageFinder(folder)
+    images: dict[str, tuple[int, int]] = {}
+    for name in header:
+        if not name or name in used:
+            continue
+        cells = [record.cells[name] for record in records[:_LOOKED_AT] if record.cells[name]]
+        endings = sum(_has_ending(cell) for cell in cells)
+        images[name] = (sum(_names_image(finder, cell) for cell in cells), endings)
+    best = max(images, key=images.__getitem__, default="")
+    return best if best and any(images[best]) else ""
+
+
+def _has_ending(cell: str) -> bool:
+    """Return whether a cell ends as the names of images do."""
+    return PurePosixPath(cell).suffix.lower() in ENDINGS
+
+
+def _names_image(finder: ImageFinder, cell: str) -> bool:
+    """Return whether a cell names an image."""
+    with suppress(BadRow):
+        return bool(finder.find(cell))
+    return False
+
+
+def _likely_label(header: Sequence[str], records: Sequence[Record], used: Collection[str]) -> str:
+    """Return the only column whose cells may be classes; empty if there are none or several."""
+    cells = {
+        name: [record.cells[name] for record in records]
+        for name in header
+        if name and name not in used
+    }
+    patients = like_patients(cells)
+    candidates = []
+    for name, column in cells.items():
+        values = {cell for cell in column if known_or_empty(cell)}
+        are_shared = 2 <= len(values) <= min(_MOST_CLASSES, len(column) / 2)
+        if are_shared and name not in patients:
+            candidates.append(name)
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def _found_findings(
+    path: Path,
+    header: Sequence[str],
+    records: Sequence[Record],
+    column_of: dict[str, str],
+    faults: Faults,
+) -> Sequence[str]:
+    """Return the columns of classes or findings where none is named; a single one is the label's.
+
+    A fault says that a person must name them, unless they are exclusive classes for sure.
+    """
+    used = set(column_of.values())
+    likely, doubt = label_columns(path, header, records, used)
+    if doubt and not likely:
+        column_of["label"] = _likely_label(header, records, used)
+        faults.note(doubt, columns={"label": column_of["label"] or PLACEHOLDER})
+    elif doubt and len(likely) == 1:
+        faults.note(doubt, columns={"label": likely[0]})
+        column_of["label"] = likely[0]
+    elif doubt:
+        faults.note(doubt, findings=likely)
+    return likely if len(likely) > 1 else ()
+
+
+def _require_one_meaning(
+    path: Path,
+    records: Sequence[Record],
+    column_of: Mapping[str, str],
+    named: Mapping[str, str],
+    header: Sequence[str],
+    purpose: str,
+) -> None:
+    """Raise DataError if another well-known column contradicts the one that is used.
+
+    Labels may be codes beside their names, as 0 beside benign; files may be called with a path.
+    """
+    column = column_of[purpose]
+    if not column or purpose in named:
+        return
+    for other in further_columns(purpose, header):
+        pairs = {(record.cells[column], record.cells[other]) for record in records}
+        differ = _label_otherwise if purpose == "label" else _name_otherwise
+        if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
+            continue
+        raise DataError(
+            f"{path}",
+            f"Name the right one: {option('columns', {purpose: column})}, or "
+            f"{option('columns', {purpose: other})}.",
+            expected=f"one column of {purpose}s",
+            found=f"{column} and {other}, which do not agree",
+        )
+
+
+def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return whether different pairs of labels are not one to one."""
+    return not len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs})
+
+
+def _name_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return whether the cells of a pair name different files, whatever their folders."""
+    for pair in pairs:
+        one, other = ("".join(spelt_parts(cell)[-1:]) for cell in pair)
+        # A dot may be part of a name without an ending.
+        if {one, PurePosixPath(one).stem}.isdisjoint({other, PurePosixPath(other).stem}):
+            return True
+    return False
