@@ -73,6 +73,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: by known names). label several times: columns of 0 and 1, each of a class or a "
         "finding",
     )
+    add(
+        "--subgroups",
+        nargs="+",
+        default=[],
+        type=_column_of_groups,
+        metavar="COLUMN[=GROUP,GROUP]",
+        help="a CSV's: columns by which the sites also count right answers, as in sex "
+        "age=0-39,40-64,65+. Without groups each value is one",
+    )
     _add_label_arguments(parser)
     add(
         "--images",
@@ -218,6 +227,17 @@ def _meaning(argument: str) -> tuple[str, str]:
     if not equals or not label:
         raise argparse.ArgumentTypeError(f"write for example MEL=melanoma, not {argument}")
     return label.strip(), name.strip()
+
+
+def _column_of_groups(argument: str) -> tuple[str, tuple[str, ...]]:
+    """Return a column and its groups, none by default, from an argument ``COLUMN=GROUP,GROUP``."""
+    name, equals, groups = argument.partition("=")
+    named = tuple(group.strip() for group in groups.split(",")) if equals else ()
+    if not name or "" in named:
+        raise argparse.ArgumentTypeError(
+            f"write for example sex or age=0-39,40-64,65+, not {argument}"
+        )
+    return name, named
 
 
 def _share(text: str) -> float:

@@ -36,6 +36,7 @@ def _partition(options: argparse.Namespace) -> int:
         classes=options.classes,
         columns=dict(options.columns),
         findings=labels if len(labels) > 1 else (),
+        subgroups=dict(options.subgroups),
         images=options.images,
         choices=LabelChoices(
             meanings=dict(options.labels),
@@ -105,6 +106,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         "labelled_sites",
         "oracle",
         "columns",
+        "subgroups",
         "labels",
         "label_kind",
         "uncertain",

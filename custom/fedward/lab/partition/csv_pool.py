@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from fedward.errors import DataError, option
 from fedward.lab.partition.csv_columns import table_columns
@@ -15,6 +16,7 @@ from fedward.lab.partition.label_columns import (
     labels_in_columns,
 )
 from fedward.lab.partition.pool import ClassesError, Pool
+from fedward.lab.partition.subgroup_columns import counted_columns, groups_of
 from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
@@ -137,6 +139,7 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     choices: LabelChoices = NO_CHOICES,
     prefix: str = "",
     *,
+    subgroups: Mapping[str, Sequence[str]] = MappingProxyType({}),
     faults: Faults | None = None,
 ) -> Pool:
     """Read a CSV as a pool.
@@ -159,11 +162,13 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             one column.
         choices: what labels mean that could mean several things.
         prefix: start of the CSV's paths that stands for the folder; empty: none does.
+        subgroups: column by which the sites count right answers -> its groups; none: its values.
         faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
             it is raised.
 
     Raises:
-        ConfigError: an unknown purpose of a column, or a named column that the CSV does not have.
+        ConfigError: an unknown purpose of a column, or a named column that the CSV does not have;
+            or see :mod:`fedward.lab.partition.subgroup_columns`.
         DataError: the CSV cannot be read; it has no column of images or of labels; a label must be
             decided; an image has several labels; more than 5 % of the rows cannot be used; or see
             :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
@@ -178,6 +183,7 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     column_of, findings, readable = table_columns(
         path, folder, header, records, columns or {}, findings, needs_labels, noted
     )
+    counted = counted_columns(subgroups, header, column_of, noted)
     if not readable:
         # Without images or labels there is no pool that says anything.
         raise noted.together()
@@ -214,11 +220,14 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     unlisted = finder.unlisted()
     if unlisted:
         notes.append(f"Images in {folder} that no row names: {unlisted}.")
+    images = []
+    for image, record in zip(rows.images.values(), rows.records, strict=True):
+        images.append(replace(image, further={name: record.cells[name] for name in counted}))
     with noted.noted_unless(ClassesError):
         pool = image_pool(
             name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
             folder=folder,
-            images=list(rows.images.values()),
+            images=images,
             classes=classes,
             columns={
                 name: [record.cells[name] for record in rows.records] for name in header if name
@@ -227,7 +236,11 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             notes=notes,
             label_kind=labels.label_kind,
         )
-        return replace(pool, used_columns=frozenset((*column_of.values(), *findings)))
+        return replace(
+            pool,
+            used_columns=frozenset((*column_of.values(), *findings, *counted)),
+            subgroups=groups_of(counted, pool.columns),
+        )
     raise noted.together()
 
 

@@ -31,6 +31,7 @@ from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.looks import Contradicting, looked_at
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
+from fedward.lab.partition.subgroup_columns import subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
@@ -63,6 +64,8 @@ class Wanted:
     """Columns of a CSV; see :func:`fedward.lab.partition.csv_pool.read_csv`."""
     findings: Sequence[str] = ()
     """Columns of a CSV, each of which is a finding."""
+    subgroups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Column of a CSV by which right answers are counted -> its groups; none: its values."""
     images: Path | None = None
     """Folder of the images that a CSV lists; None: the CSV's own."""
     choices: LabelChoices = NO_CHOICES
@@ -257,6 +260,7 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             wanted.findings,
             wanted.choices,
             wanted.prefix,
+            subgroups=wanted.subgroups,
             faults=faults,
         )
     _refuse_options_of_tables(source, wanted)
@@ -307,6 +311,8 @@ def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
     given = [name for name in given if name not in allowed]
     if wanted.prefix:
         given.append("prefix")
+    if wanted.subgroups:
+        given.append("subgroups")
     if given:
         options = [option(name) for name in given]
         raise ConfigError(
@@ -456,6 +462,8 @@ def command_of(source: Path, out: Path, wanted: Wanted) -> str:
             columns.append(f"{purpose}={name}")
     if columns:
         words += ["--columns", *columns]
+    if wanted.subgroups:
+        words += ["--subgroups", *subgroup_words(wanted.subgroups)]
     words += wanted.choices.arguments()
     words += _rendering_words(wanted.rendering)
     if wanted.titles:

@@ -5,7 +5,7 @@ import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from fedward.lab.partition.pool import (
     take_classes,
     take_findings,
 )
+from fedward.lab.partition.subgroup_columns import WRITTEN_COLUMNS
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
 from fedward.sites.dark_images import nearly_black
@@ -61,6 +62,8 @@ class ListedImage:
     label: str = ""
     group: str = ""
     split: str = ""
+    further: Mapping[str, str] = field(default_factory=dict)
+    """Column of subgroups -> its cell; all images of a data set have the same columns."""
 
 
 def image_pool(
@@ -323,7 +326,7 @@ def _listing(
     """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
     table = io.StringIO(newline="")
     writer = csv.writer(table)
-    writer.writerow(["sample_id", "image", "label", "group", "split"])
+    writer.writerow([*WRITTEN_COLUMNS, *images[0].further])
     # A patient that a path names may be in several splits of the data set, which the notes say.
     splits_of = defaultdict[str, set[str]](set)
     for split, rows in site_rows.items():
@@ -337,7 +340,8 @@ def _listing(
             group = image.group or image.sample_id
             if group in torn:
                 group = f"{group} ({split})"
-            writer.writerow([image.sample_id, image.image, label, group, split])
+            cells = [image.sample_id, image.image, label, group, split]
+            writer.writerow([*cells, *image.further.values()])
     content = {
         "kind": "manifest",
         "folder": str(folder.resolve()),

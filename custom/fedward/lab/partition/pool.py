@@ -78,6 +78,8 @@ class Pool:
     """Further columns of N values each, by name."""
     used_columns: frozenset[str] = frozenset()
     """Those of the columns that say what an image is, or whose label it has."""
+    subgroups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Column by which the sites count right answers -> its groups."""
     grouped: bool = False
     """Whether the data set says which images stay together."""
     rendering: Rendering = PLAIN

@@ -159,6 +159,9 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         notes += patients_note(
             like_patients(unused), lambda name: option("columns", {"group": name})
         )
+    if pool.subgroups:
+        columns = [f"{name} ({listed(groups)})" for name, groups in pool.subgroups.items()]
+        notes.append(f"Right answers are also counted by {' and '.join(columns)}.")
     if not pool.label_kind.exclusive:
         notes.append("An image may show several of the classes, or none.")
     notes.append(f"Classes: {listed(pool.classes)}.")

@@ -40,6 +40,8 @@ def site_texts(
             **listing.chosen,
             "split": {"seed": seed},
         }
+        if pool.subgroups:
+            content["subgroups"] = dict(pool.subgroups)
         if oracle and site != SERVER:
             content["annotation"] = "oracle"
         texts[out / f"{site}.yaml"] = write_yaml(
