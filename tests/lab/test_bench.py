@@ -61,6 +61,22 @@ def test_a_study_is_cut_run_and_shown_once(
     assert "--site-files: expected sites, found ../others" in capsys.readouterr().err
 
 
+def test_a_later_row_runs_alone_with_references_of_the_first(
+    words: list[str], tmp_path: Path
+) -> None:
+    rows = {
+        name: {"title": name, "job": "fedavg", "sites": sites}
+        for name, sites in (("first", "few"), ("later", "all"))
+    }
+    study = {**STUDY, "partition": "images.npz --sites 2 --labelled 0.5 --resplit", "rows": rows}
+    del study["sites"]
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    assert main([*words, "--seeds", "3", "--rows", "later"]) == 0
+    lines = read_records(tmp_path / "out" / "results.jsonl").values()
+    assert [line.row for line in lines if not line.reference] == ["later"]
+    assert {line.reference["labels"] for line in lines if line.reference} == {"few", "all"}
+
+
 def test_the_cost_counts_every_round(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """No round takes less than a millisecond, so ten million take more than two hours."""
     many = ["--seeds", "3", "--cost", "--set", "rounds=10000000"]

@@ -62,7 +62,10 @@ def bench(options: argparse.Namespace) -> int:
                 found=f"{options.workers}",
             )
         compared = [cell._replace(seed=seed) for cell in cells for seed in work.seeds]
-        cut(study, [*cells, *compared], site_files, options.data)
+        needed = [*cells, *compared]
+        # References are of the study's first row, whether it runs or not.
+        needed += reference_cells(study, needed)
+        cut(study, needed, site_files, options.data)
         if options.cost:
             work.require_known_changes()
             print(cost(work, cells, options.workers))
