@@ -203,6 +203,31 @@ def test_the_lowest_value_of_a_picture_is_no_padding(tmp_path, tags):
     assert np.abs(shown(tmp_path, stored, **tags) - expected).max() <= 0.5001
 
 
+@pytest.mark.parametrize("tag", [-2000, 0], ids=["in no pixel", "in the picture"])
+def test_a_tag_that_names_another_value_hides_no_padding(tmp_path, tag):
+    picture = RAMP[30:].astype(np.int16)
+    picture[0, :2] = 0
+    stored = np.concatenate([np.full((30, 64), -32768, np.int16), picture])
+    found = shown(tmp_path, stored, PixelPaddingValue=tag)
+    is_picture = picture != tag
+    low, high = np.percentile(picture[is_picture], (1, 99))
+    expected = np.clip((picture - low) / (high - low), 0, 1) * 255
+    assert not found[:30].any()
+    assert np.abs(found[30:] - expected)[is_picture].max() <= 0.5001
+
+
+def test_air_beside_named_padding_is_part_of_the_picture(tmp_path):
+    tissue = (1000 + RAMP[:30] % 300).astype(np.uint16)
+    air = np.zeros((20, 64), np.uint16)
+    stored = np.concatenate([np.full((14, 64), 63536, np.uint16), air, tissue])
+    tags = {"RescaleSlope": 1, "RescaleIntercept": -1024}
+    found = shown(tmp_path, stored, **tags, PixelPaddingValue=63536)
+    low, high = np.percentile(stored[14:], (1, 99))
+    expected = np.clip((stored[14:] - low) / (high - low), 0, 1) * 255
+    assert not found[:14].any()
+    assert np.abs(found[14:] - expected).max() <= 0.5001
+
+
 def test_a_picture_of_two_values_has_no_padding(tmp_path):
     stored = np.array([[-32768, 100], [100, 100]], np.int16)
     assert shown(tmp_path, stored).tolist() == [[0, 255], [255, 255]]

@@ -293,14 +293,29 @@ def _padding(
 ) -> npt.NDArray[np.bool_] | None:
     """Return which pixels have the value, or the range of values, of padding.
 
+    Some files name a value that none of their pixels has, or one that is part of the picture, and
+    are filled with another one, as those without the tag.
+
     Args:
         dataset: the file's.
         values: of the stored bits.
         words: of the allocated bits; a value of padding that needs more than the stored bits is
             found in them alone.
     """
-    if not numbers(dataset, "PixelPaddingValue"):
-        return _unnamed_padding(dataset, values)
+    named = np.zeros(values.shape, np.bool_)
+    if numbers(dataset, "PixelPaddingValue"):
+        named = _named_padding(dataset, values, words)
+    # Where padding is named, 0 of values without a sign may be the air beside the patient.
+    is_whole = named.any() and not dataset.PixelRepresentation
+    unnamed = None if is_whole else _unnamed_padding(dataset, values, named)
+    padding = named if unnamed is None else named | unnamed
+    return padding if padding.any() else None
+
+
+def _named_padding(
+    dataset: Any, values: npt.NDArray[Any], words: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Return which pixels have a value that the tags of padding name; see :func:`_padding`."""
     signed = bool(dataset.PixelRepresentation)
     limits = []
     for name in ("PixelPaddingValue", "PixelPaddingRangeLimit"):
@@ -312,25 +327,32 @@ def _padding(
     lowest = -(1 << (stored - 1)) if signed else 0
     fits = lowest <= low and high < lowest + (1 << stored)
     searched = values if fits else words
-    padding = (searched >= low) & (searched <= high)
-    return padding if padding.any() else None
+    return np.asarray((searched >= low) & (searched <= high))
 
 
-def _unnamed_padding(dataset: Any, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | None:
+def _unnamed_padding(
+    dataset: Any, values: npt.NDArray[Any], named: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_] | None:
     """Return which pixels have the lowest value of the stored bits, where nothing else is near it.
 
     CT scanners fill what lies outside of their circle with such a value, as -32768, and some do not
     say so. As a part of the picture it would take more than half of the greys. Values that cannot
     be below zero have none: 0 is a dark part of the picture.
+
+    Args:
+        dataset: the file's.
+        values: of the stored bits.
+        named: which pixels the tags call padding.
     """
     signed = bool(dataset.PixelRepresentation)
     if not signed and not first_number(dataset, "RescaleIntercept", 0) < 0:
         return None
     lowest = -(1 << (int(dataset.BitsStored) - 1)) if signed else 0
     padding = values == lowest
-    if not padding.any() or padding.all():
+    is_picture = ~(padding | named)
+    if not padding.any() or not is_picture.any():
         return None
-    picture = values[~padding]
+    picture = values[is_picture]
     black, white = grey_range(picture)
     gap = int(picture.min()) - lowest
     # A picture of one value would be blank without the other one.
