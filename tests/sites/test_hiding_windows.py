@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from dicom_files import save
+from dicom_files import dataset, save
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import DataError
@@ -17,7 +18,7 @@ from fedward.lab.simulation import Simulation
 from fedward.sites.data_file import read_data_file
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
-from fedward.sites.hiding_windows import Hidden, showing_window, window_of_all
+from fedward.sites.hiding_windows import Hidden, showing_window, window_of_all, window_words
 from fedward.sites.images import decode_file
 from fedward.sites.rendering import PLAIN, Rendering, Slices
 from nifti_files import write
@@ -29,6 +30,19 @@ def values(number: int) -> np.ndarray:
     """Return values (24, 24) from 900 to 1000, or from 1000 to 1100, by the number's parity."""
     rng = np.random.default_rng(number)
     return (900 + 100 * (number % 2) + rng.integers(0, 101, (24, 24))).astype(np.int16)
+
+
+def followed(words: list[str], capsys: pytest.CaptureFixture[str], most: int = 1) -> str:
+    """Call a command, then each one that its refusal prints; return the text of the last.
+
+    ``most``: refusals at most.
+    """
+    for _ in range(most):
+        assert cli.main(words) == 1
+        printed = capsys.readouterr().err.strip().splitlines()[-1]
+        words = shlex.split(printed)[1:]
+    assert cli.main(words) == 0, words
+    return " ".join(capsys.readouterr().out.split())
 
 
 def scans(folder: Path, spot: int = 0, **tags: float) -> Path:
@@ -80,6 +94,19 @@ def test_volumes_are_hidden_alike(tmp_path):
 def test_one_window_holds_those_of_all_pictures():
     assert window_of_all([(10.25, 20.0), (30.0, 10.0)]) == (17.5, 35.0)
     assert window_of_all([(0.5, 1.0)]) == (0.5, 1.0)
+    assert window_of_all([(1000.0100041, 0.0019929)]) == (1000.010004, 0.001993)
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        ((-12345678.0, 200.0), ["-12345678", "200"]),
+        ((1.5e16, 1e-05), ["15000000000000000", "0.00001"]),
+        ((-600, 100.5), ["-600", "100.5"]),
+    ],
+)
+def test_the_numbers_of_a_window_have_no_exponent(window, words):
+    assert window_words(window) == words
 
 
 def test_partition_refuses_blank_pictures_with_the_window_that_shows_them(
@@ -100,6 +127,98 @@ def test_partition_refuses_blank_pictures_with_the_window_that_shows_them(
     command = error.strip().splitlines()[-1]
     assert cli.main(shlex.split(command)[1:]) == 0, command
     assert "nearly black" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("intercept", [12345678, -12345678])
+def test_the_printed_window_is_exact_and_can_be_typed(tmp_path, monkeypatch, capsys, intercept):
+    monkeypatch.chdir(tmp_path)
+    scans(Path("scans"), RescaleSlope=1, RescaleIntercept=intercept)
+    words = ["partition", "scans", "--sites", "1", "--window", "40", "400", "--out", "sites"]
+    assert "nearly black" not in followed(words, capsys)
+    window = yaml.safe_load(Path("sites/site-1.yaml").read_text())["window"]
+    assert window == [intercept + 1000, 200]
+
+
+def test_a_window_for_hidden_pictures_hides_no_others(tmp_path, monkeypatch, capsys):
+    """Half of the files have a right window of their own, and half a wrong one."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(COUNT):
+        centre = 950 if number % 2 == 0 else 40
+        path = Path("scans", str(number % 2), f"{number}.dcm")
+        save(path, values(number), WindowCenter=centre, WindowWidth=100)
+    words = ["partition", "scans", "--sites", "1", "--out", "sites"]
+    assert "nearly black" not in followed(words, capsys)
+    assert yaml.safe_load(Path("sites/site-1.yaml").read_text())["window"] == [1000, 200]
+
+
+def test_where_no_window_shows_all_the_commands_own_is_left_out(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number in range(COUNT):
+        stored = values(number).astype(np.int32) + (3_000_000 if number % 4 < 2 else 0)
+        save(Path("scans", str(number % 2), f"{number}.dcm"), stored)
+    words = ["partition", "scans", "--sites", "1", "--window", "40", "400", "--out", "sites"]
+    assert cli.main(words) == 1
+    assert (
+        "No window shows all of the images, as their values are too far apart. Without it they can "
+        "be seen: leave out --window."
+    ) in capsys.readouterr().err
+    assert "nearly black" not in followed(words, capsys)
+    assert "window" not in yaml.safe_load(Path("sites/site-1.yaml").read_text())
+
+
+def test_where_no_window_shows_all_none_is_proposed(tmp_path):
+    for number in range(COUNT):
+        stored = values(number).astype(np.int32) + (3_000_000 if number % 4 < 2 else 0)
+        path = tmp_path / "scans" / str(number % 2) / f"{number}.dcm"
+        save(path, stored, WindowCenter=40, WindowWidth=80)
+    told = "The files' own window hides what they show. No window shows all .*correct the windows"
+    with pytest.raises(DataError, match=told) as refusal:
+        partition(tmp_path / "scans", tmp_path / "sites", Wanted(sites=1))
+    assert "--window 1" not in str(refusal.value)
+
+
+def test_few_hidden_pictures_are_left_out_with_the_window_that_shows_them(tmp_path):
+    for number in range(COUNT):
+        stored = values(number) + (400 if number < 2 else 0)
+        save(tmp_path / "scans" / str(number % 2) / f"{number}.dcm", stored.astype(np.int16))
+    rendering = Rendering(window=(1000.0, 300.0))
+    text = partition(tmp_path / "scans", tmp_path / "sites", Wanted(sites=1, rendering=rendering))
+    text = " ".join(text.split())
+    assert "2 of 48 images are left out" in text
+    assert "In another one it can be seen: --window 1200 600." in text
+
+
+def test_files_of_several_frames_are_hidden_alike(tmp_path, monkeypatch, capsys):
+    """The first frame is empty, as before the contrast agent comes."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(COUNT):
+        frames = np.stack([np.zeros((24, 24), np.int16), values(number), values(number)])
+        made = dataset(frames[1], NumberOfFrames=3, PixelData=frames.tobytes())
+        path = Path("scans", str(number % 2), f"{number}.dcm")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.save_as(path, enforce_file_format=True)
+    words = ["partition", "scans", "--sites", "1", "--window", "9000", "40", "--out", "sites"]
+    assert cli.main(words) == 1
+    refusal = capsys.readouterr().err
+    assert "Say how many images of each are used: --frames all, or a number" in refusal
+    assert "PNG" not in refusal
+    assert "nearly black" not in followed([*words, "--frames", "all"], capsys)
+    assert yaml.safe_load(Path("sites/site-1.yaml").read_text())["window"] == [1000, 200]
+
+
+def test_doctor_and_run_name_the_window_that_shows_rejected_rows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    scans(Path("scans"))
+    partition(Path("scans"), Path("sites"), Wanted(sites=1))
+    site_file = Path("sites/site-1.yaml")
+    site_file.write_text(f"{site_file.read_text()}window: [40, 400]\n")
+    told = "values lie outside of the window: write window: [1000, 200] into the site file"
+    assert cli.main(["doctor", "sites"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(told) == 2, "in the refusal, and once in the list of rows"
+    changes = ["--set", "net=small_cnn", "--out", "run"]
+    assert cli.main(["run", "fedavg", "--site-files", "sites", *changes]) == 1
+    assert told in capsys.readouterr().err
 
 
 def test_partition_doctor_and_run_name_the_window_of_dark_pictures(tmp_path, monkeypatch):

@@ -144,11 +144,8 @@ def value_range(path: Path) -> ValueRange:
         return ValueRange(low, high, window, dataset.PhotometricInterpretation == "MONOCHROME1")
 
 
-def window_of_values(path: Path, window: Window | None = None) -> Window | None:
-    """Return the window between percentiles 1 and 99 of a grey file that is shown in another one.
-
-    It is that of the first frame. None: the file is in colour, or has neither a window nor a table
-    of its own and the site names none, or both percentiles are the same value.
+def has_window(path: Path, window: Window | None = None) -> bool:
+    """Return whether a grey file is shown in a window, or by a table of its own.
 
     Args:
         path: of the file.
@@ -160,13 +157,35 @@ def window_of_values(path: Path, window: Window | None = None) -> Window | None:
     """
     with as_bad_row("a whole DICOM image"):
         dataset, count = read_dataset(path, several=True)
-        header = _header_of_frame(dataset, 0)
-        has_window = window or file_window(header) or header.get("VOILUTSequence")
-        if dataset.PhotometricInterpretation not in GREY or not has_window:
+        header = _header_of_frame(dataset, _middle(count))
+        shown_in = window or file_window(header) or header.get("VOILUTSequence")
+        return dataset.PhotometricInterpretation in GREY and bool(shown_in)
+
+
+def window_of_values(path: Path) -> Window | None:
+    """Return the window between percentiles 1 and 99 of a grey file.
+
+    It is that of the frame in the middle: the first one of many is often empty. None: the file is
+    in colour, or both percentiles are the same value.
+
+    Raises:
+        Unreadable: as :func:`open_frames`.
+        BadRow: likewise.
+    """
+    with as_bad_row("a whole DICOM image"):
+        dataset, count = read_dataset(path, several=True)
+        if dataset.PhotometricInterpretation not in GREY:
             return None
-        stored = stored_frame(dataset, 0, count)
+        index = _middle(count)
+        stored = stored_frame(dataset, index, count)
+        header = _header_of_frame(dataset, index)
         low, high = _between_percentiles(header, stored, _little_endian(dataset))
         return ((low + high) / 2, high - low) if low < high else None
+
+
+def _middle(count: int) -> int:
+    """Return the number of the frame that is chosen where one of ``count`` is wanted."""
+    return Frames(at_most=1).chosen(count)[0]
 
 
 def _little_endian(dataset: Any) -> bool:

@@ -15,6 +15,7 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Re
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
 from fedward.sites.files import locate
+from fedward.sites.hiding_windows import with_better_window
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
@@ -71,7 +72,8 @@ def load_manifest(
     pixels, failed, parts = decode([entry.path for entry in with_file])
     problems = {entry.line: entry.missing for entry in used if entry.missing}
     """Line of a row that cannot be used -> why its image cannot be read."""
-    for index, reason in failed.items():
+    paths = [entry.path for entry in with_file]
+    for index, reason in with_better_window(failed, paths, file.rendering).items():
         problems[with_file[index].line] = reason
     for entry in used:
         if entry.line in problems:

@@ -36,6 +36,7 @@ from fedward.lab.partition.summary import compares_classes, measured_somewhere, 
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
+from fedward.sites.hiding_windows import window_words
 from fedward.sites.rendering import PLAIN, Frames, Rendering
 from fedward.sites.site_file import SERVER, site_files
 
@@ -198,9 +199,10 @@ def _decided_command(
         changes["rendering"] = wanted.rendering._replace(frames=Frames(at_most=None))
         del changes["frames"]
     if "window" in changes:
-        centre, width = map(float, changes.pop("window"))
+        words = changes.pop("window")
+        window = (float(words[0]), float(words[1])) if words else None
         rendering = changes.get("rendering", wanted.rendering)
-        changes["rendering"] = rendering._replace(window=(centre, width))
+        changes["rendering"] = rendering._replace(window=window)
     changes["choices"] = wanted.choices._replace(**choices)
     return command_of(source, out, replace(wanted, **changes))
 
@@ -479,7 +481,7 @@ def _rendering_words(rendering: Rendering) -> list[object]:
     if rendering.slices:
         words += ["--slices", rendering.slices.at_most, "--axis", rendering.slices.axis]
     if rendering.window:
-        words += ["--window", *(f"{number:g}" for number in rendering.window)]
+        words += ["--window", *window_words(rendering.window)]
     if rendering.fit != PLAIN.fit:
         words += ["--fit", rendering.fit]
     return words

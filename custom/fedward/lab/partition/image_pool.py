@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedward.errors import DataError, option
+from fedward.errors import DataError, in_shell, option
 from fedward.lab.partition.pool import (
     Listing,
     Look,
@@ -32,11 +32,13 @@ from fedward.sites.decoding import BadRow, SeveralImages, fit
 from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.hiding_windows import (
+    Better,
     Hidden,
+    better_window,
     hiding_note,
     naming_window,
     showing_window,
-    window_of_all,
+    window_words,
 )
 from fedward.sites.images import decode_file, open_parts
 from fedward.sites.leaks import digest
@@ -136,14 +138,14 @@ def _looks(
         try:
             parts = decode_file(path, size, channels, rendering)
         except Hidden as problem:
-            return Look(image.image, problem=str(problem), shown_in=problem.window)
+            return Look(image.image, problem=str(problem), path=path, shown_in=problem.window)
         except BadRow as problem:
             several = isinstance(problem, SeveralImages)
-            return Look(image.image, problem=str(problem), several=several)
+            return Look(image.image, problem=str(problem), path=path, several=several)
         pixels = np.stack(list(parts.values()))
         dark = bool(nearly_black(pixels).all())
         shown_in = showing_window(path, rendering) if dark else None
-        return Look(image.image, digest(pixels), dark=dark, shown_in=shown_in)
+        return Look(image.image, digest(pixels), path=path, dark=dark, shown_in=shown_in)
 
     # Volumes are large: only one at a time is in memory.
     with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as threads:
@@ -174,19 +176,27 @@ def refuse_many(
     return [f"{count} of {total} images are left out, the first: {shown or problems[0]}."]
 
 
-def hidden_by(used: Window | None, better: Sequence[Window]) -> str:
-    """Return which window hides images, and another one; empty if none does.
+def frames_remedy() -> str:
+    """Return what to do where files hold several frames."""
+    return (
+        f"Say how many images of each are used: {option('frames', 'all')}, or a number, or leave "
+        "these files out."
+    )
+
+
+def hidden_by(used: Window | None, better: Better) -> str:
+    """Return which window hides images, and how they can be seen.
 
     Args:
         used: the window of the command; None: the files' own.
-        better: windows in which single images can be seen.
+        better: how they can be seen.
     """
-    return hiding_note(used, option("window", *window_words(better))) if better else ""
+    return hiding_note(used, better, _window_option, f"leave out {option('window')}")
 
 
-def window_words(windows: Sequence[Window]) -> list[str]:
-    """Return centre and width of the window that holds all of these; nothing without any."""
-    return [f"{number:g}" for number in window_of_all(windows)] if windows else []
+def _window_option(window: Window) -> str:
+    """Return a window as the caller names it."""
+    return option("window", *(window_words(window) if in_shell() else window))
 
 
 def _grouped_by_patient(
@@ -264,17 +274,19 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
     sides = []
     grey = True
     first_problem = ""
-    better_windows = []
+    holds_several = False
+    hidden: dict[Path, Window] = {}
     step = max(1, len(names) // _LOOKED_AT)
     for name in names[::step][:_LOOKED_AT]:
         try:
             with naming_window(folder / name, rendering):
                 _, image = next(open_parts(folder / name, rendering, neighbours=True))
         except Hidden as error:
-            better_windows.append(error.window)
+            hidden[folder / name] = error.window
             first_problem = first_problem or f"{name}: {error}"
             continue
         except BadRow as error:
+            holds_several |= isinstance(error, SeveralImages)
             first_problem = first_problem or f"{name}: {error}"
             continue
         sides.append(min(image.size))
@@ -290,8 +302,10 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
         )
     if not sides:
         remedy = "Convert the images to PNG, JPEG or TIFF, or see docs/data.md."
-        if better_windows:
-            remedy = hidden_by(rendering.window, better_windows)
+        if holds_several:
+            remedy = frames_remedy()
+        elif hidden:
+            remedy = hidden_by(rendering.window, better_window(hidden, (), rendering))
         raise DataError(
             f"{folder}",
             remedy,

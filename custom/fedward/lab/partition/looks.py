@@ -7,6 +7,7 @@ site or another.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -15,11 +16,12 @@ from fedward.console.live_line import live_line
 from fedward.console.progress import State
 from fedward.errors import DataError, option
 from fedward.lab.partition.faults import Decision, Faults
-from fedward.lab.partition.image_pool import hidden_by, refuse_many, window_words
+from fedward.lab.partition.image_pool import frames_remedy, hidden_by, refuse_many
 from fedward.lab.partition.pool import Look, Pool
 from fedward.labels import NO_FINDING, SEPARATOR, known
 from fedward.sites.dark_images import dark_note
-from fedward.sites.rendering import Window
+from fedward.sites.hiding_windows import Better, better_window, window_words
+from fedward.sites.rendering import Rendering, Window
 from fedward.text import count
 
 Contradicting: TypeAlias = Literal["left-out", "kept"]
@@ -65,9 +67,11 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     if not looks:
         return pool
     rendering = pool.rendering
-    notes, left_out = _unusable(where, looks, rendering.window, faults)
+    notes, left_out = _unusable(where, looks, rendering, faults)
     dark = [look for look in looks if look.dark]
-    cause = hidden_by(rendering.window, [look.shown_in for look in dark if look.shown_in])
+    cause = ""
+    if any(look.shown_in for look in dark):
+        cause = hidden_by(rendering.window, _better(looks, rendering))
     notes += dark_note([look.name for look in dark], len(looks), cause)
     rows_of = _rows_by_picture(looks)
     contradictions = _contradictions(pool, rows_of.values())
@@ -88,6 +92,18 @@ def looked_at(pool: Pool, where: str, contradicting: Contradicting | None, fault
     if left_out:
         pool = pool.taken([row for row in range(len(looks)) if row not in left_out])
     return pool.noting(notes)
+
+
+def _better(looks: Sequence[Look], rendering: Rendering) -> Better:
+    """Return how images can be seen that a window hides, together with all that can be seen."""
+    hidden: dict[Path, Window] = {}
+    others = []
+    for look in looks:
+        if look.path and look.shown_in:
+            hidden[look.path] = look.shown_in
+        elif look.path and not look.problem:
+            others.append(look.path)
+    return better_window(hidden, others, rendering)
 
 
 def _rows_by_picture(looks: Sequence[Look]) -> dict[bytes, list[int]]:
@@ -111,7 +127,7 @@ def _without_contradictions(
 
 
 def _unusable(
-    where: str, looks: Sequence[Look], used: Window | None, faults: Faults
+    where: str, looks: Sequence[Look], rendering: Rendering, faults: Faults
 ) -> tuple[list[str], set[int]]:
     """Return notes of the images that cannot be used, and their rows, which are left out.
 
@@ -121,7 +137,7 @@ def _unusable(
     Args:
         where: names the source, for errors.
         looks: what was seen of each row.
-        used: the window of the command; None: the files' own.
+        rendering: how files become images.
         faults: gets what must be fixed or decided.
     """
     rows = range(len(looks))
@@ -129,18 +145,22 @@ def _unusable(
     hidden = [row for row in rows if looks[row].problem and looks[row].shown_in]
     unusable = {row for row in rows if looks[row].problem}
     others = sorted(unusable.difference(several, hidden))
-    better_windows = [look.shown_in for look in looks if look.problem and look.shown_in]
+    better = _better(looks, rendering) if hidden else Better()
+    hides = hidden_by(rendering.window, better)
+    other_window: dict[str, Decision] = {}
+    if better.window or better.own:
+        # No word: the command is right without a window.
+        other_window["window"] = window_words(better.window) if better.window else []
     kinds: list[tuple[list[int], str, dict[str, Decision]]] = [
         (
             several,
-            f"Say how many images of each are used: {option('frames', 'all')}, or a number, or "
-            "leave these files out.",
+            frames_remedy(),
             {"frames": "all"},
         ),
         (
             hidden,
-            hidden_by(used, better_windows),
-            {"window": window_words(better_windows)},
+            hides,
+            other_window,
         ),
         (others, "Repair these files, or leave them out.", {}),
     ]
@@ -151,6 +171,8 @@ def _unusable(
             bad = [looks[row] for row in of_kind]
             names = [look.name for look in bad]
             notes += refuse_many(where, names, len(looks), remedy, _first(bad))
+            if of_kind and of_kind is hidden:
+                notes.append(hides)
             left_out.update(of_kind)
     return notes, left_out
 

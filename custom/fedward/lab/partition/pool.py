@@ -40,6 +40,8 @@ class Look(NamedTuple):
     """Whether it shows next to nothing (:mod:`fedward.sites.dark_images`)."""
     shown_in: Window | None = None
     """A window in which it would show something, if it is dark or blank for its window."""
+    path: Path | None = None
+    """Its file; None: it is of an array."""
 
 
 def no_looks() -> Iterator[Look]:
