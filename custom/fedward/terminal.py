@@ -43,6 +43,9 @@ _MOST_SPACES = 8
 LONGEST_REASON = 500
 """Characters of an error that one participant reports to another."""
 
+_COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
+"""A comma that is not between quotes: as many of them follow as pairs need."""
+
 
 def printable(text: str) -> str:
     r"""Return a text with each control character escaped, as ``\x1b``; tabs and newlines stay."""
@@ -107,6 +110,19 @@ def shortened(name: str, width: int) -> str:
     if len(name) <= width:
         return name
     return f"{name[: width - 1]}…"
+
+
+def names_in_list(text: str) -> list[str]:
+    """Return the names of a list with commas; one with a comma of its own is in double quotes.
+
+    It is the list that :func:`fedward.errors.listed` writes.
+    """
+    names = []
+    for part in _COMMA.split(text):
+        name = part.strip()
+        is_quoted = len(name) > 1 and name[0] == name[-1] == '"'
+        names.append(name[1:-1] if is_quoted else name)
+    return names
 
 
 def named_column(argument: str) -> tuple[str, str]:

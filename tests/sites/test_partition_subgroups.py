@@ -1,5 +1,6 @@
 """Columns of subgroups that a cut carries from a CSV into its site files, runs and reports."""
 
+import argparse
 import csv
 import json
 import shlex
@@ -14,6 +15,7 @@ from fedward import cli
 from fedward.client.admission import Admission
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.runs.run import Run
@@ -130,6 +132,119 @@ def test_a_column_of_many_values_needs_its_groups(clinic):
         match=r"code: expected a column of 1 to 11 values, found 12: 0, 1, 2, .*code=0-39,40-64,65",
     ):
         read_csv(clinic / "t.csv", clinic, subgroups={"code": ()})
+
+
+def with_column(clinic: Path, cells: list[str]) -> Path:
+    """Add a column ``code`` to the CSV, with these cells in turn; return its path."""
+    table = clinic / "t.csv"
+    rows = list(csv.reader(table.open(newline="")))
+    with table.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [*row, cells[number % len(cells)] if number >= 0 else "code"]
+            for number, row in enumerate(rows, -1)
+        )
+    return table
+
+
+@pytest.mark.parametrize(
+    ("cells", "groups"),
+    [
+        (["1", "1.0", "2", "2,0", ""], ["1", "2"]),
+        (["Mu\u0308nchen", "München", "KÖLN", "Köln"], ["KÖLN", "Mu\u0308nchen"]),
+        (["1", "2", "99"], ["1", "2"]),
+    ],
+)
+def test_cells_that_are_the_same_are_one_group(clinic, cells, groups):
+    pool = read_csv(with_column(clinic, cells), clinic, subgroups={"code": ()})
+    assert pool.subgroups == {"code": groups}
+
+
+def test_images_in_no_group_are_counted(clinic, tmp_path):
+    cells = ["20", "85+", "65 years", "99", "", "NaN", "-1"]
+    wanted = Wanted(sites=2, subgroups={"code": ("0-64", "65+")})
+    text = " ".join(partition(with_column(clinic, cells), tmp_path / "s", wanted).split())
+    count = 2 * 168 // len(cells)
+    assert (
+        f"Images in no group of code, which count as not stated: {count}, with 65 years, 99."
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("subgroups", "said"),
+    [
+        (
+            {"sx": (), "patient": (), "image": (), "label": ()},
+            r"(?s)3 things must .*found sx.*found patient, image, which name .*found label",
+        ),
+        ({"code": (), "number": ()}, r"(?s)2 things must .*code: expected.*number: expected"),
+        (
+            {"code": ("0-9", "200+")},
+            r"it has 0, 1, .*, \.\.\.\), found none of 200\+\. Name .* alone\.$",
+        ),
+        ({"empty": ()}, "empty: expected a column with values, found empty cells.* another column"),
+        ({"empty": ("a",)}, "groups of empty with an image, found none of a"),
+        ({"code": ("a", "A")}, "code: cells that are in one group each"),
+        ({"code": ("7", "7.0")}, "code: cells that are in one group each"),
+        (dict.fromkeys(["sex", "age", "site", "a", "b", "c"], ()), "at most 5 columns, found 6"),
+    ],
+)
+def test_all_that_is_wrong_with_subgroups_is_told_at_once(clinic, subgroups, said):
+    table = clinic / "t.csv"
+    rows = list(csv.reader(table.open(newline="")))
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*rows[0], "code", "number", "empty", "a", "b", "c"])
+        for number, row in enumerate(rows[1:]):
+            writer.writerow([*row, number % 40, number, "", "x", "x", "x"])
+    with pytest.raises(ConfigError, match=said):
+        read_csv(table, clinic, subgroups=subgroups)
+
+
+def test_a_band_without_an_end_says_why_it_holds_no_99(clinic):
+    table = with_column(clinic, ["45", "99"])
+    with pytest.raises(
+        ConfigError, match=r"it has 45, 99\), found none of 65\+.* 99 may stand for no"
+    ):
+        read_csv(table, clinic, subgroups={"code": ("0-64", "65+")})
+    pool = read_csv(table, clinic, subgroups={"code": ("0-64", "65-120")})
+    assert pool.subgroups == {"code": ["0-64", "65-120"]}
+
+
+def test_the_printed_command_has_columns_that_can_be_counted(clinic, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["partition", "clinic/t.csv", "--sites", "2", "--out", "s"]
+    assert cli.main([*words, "--subgroups", "sxe", "patient", "age=0-39,40+"]) == 2
+    command = shlex.split(capsys.readouterr().err.strip().splitlines()[-1])
+    place = command.index("--subgroups")
+    assert command[place : place + 3] == ["--subgroups", "sex", "age=0-39,40+"]
+    assert "patient" not in command
+    assert cli.main(command[1:]) == 0
+    assert cli.main([*words, "--subgroups", "zzz=a,b"]) == 2
+    refusal = capsys.readouterr().err
+    assert "a column in place of NAME" in refusal
+    assert "--subgroups NAME=a,b" in refusal
+
+
+def test_a_column_that_is_named_twice_is_refused(clinic, tmp_path, capsys):
+    words = ["partition", f"{clinic / 't.csv'}", "--sites", "2", "--out", f"{tmp_path / 's'}"]
+    for more in (["sex=female", "sex=male"], ["sex=female", "--subgroups", "sex=male"]):
+        assert cli.main([*words, "--subgroups", *more]) == 2
+        assert "each column once, found sex several times" in capsys.readouterr().err
+
+
+def test_columns_that_look_like_options_and_groups_with_commas_come_back(clinic):
+    table = clinic / "t.csv"
+    table.write_text(table.read_text().replace("sex,", "--sex,", 1))
+    wanted = Wanted(
+        sites=2, subgroups={"--sex": (), "site": ("arm, left",), "age": ("0-39", "40+")}
+    )
+    command = shlex.split(command_of(table, Path("out"), wanted))
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert dict(parser.parse_args(command[2:]).subgroups) == wanted.subgroups
+    pool = read_csv(table, clinic, subgroups=wanted.subgroups)
+    assert pool.subgroups["site"] == ["arm, left"]
 
 
 def test_a_wrong_subgroup_is_told_with_all_else(clinic):

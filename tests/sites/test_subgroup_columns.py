@@ -10,7 +10,13 @@ from fedward.errors import DataError
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
 from fedward.sites.site_file import ManifestSite, read_site_file
-from fedward.sites.subgroups import NOT_STATED, group_of
+from fedward.sites.subgroups import (
+    NOT_STATED,
+    check_columns,
+    columns_of_groups,
+    group_of,
+    is_left_over,
+)
 from surveyed import SPEC, Held, write_hospital
 
 SEX = {"women": ("F", "w", "2"), "men": ("M", "m", "1")}
@@ -39,10 +45,39 @@ AGE = {"0-39": ("0-39",), "40-64": ("40-64",), "65+": ("65+",)}
         ("-3", AGE, NOT_STATED),
         ("inf", AGE, NOT_STATED),
         ("unknown", AGE, NOT_STATED),
+        ("85+", AGE, "65+"),
+        ("40-49", AGE, "40-64"),
+        ("60-69", AGE, NOT_STATED),
+        ("65 years", AGE, NOT_STATED),
+        ("4_5", AGE, NOT_STATED),
+        ("99", AGE, NOT_STATED),
+        ("999", AGE, NOT_STATED),
+        ("99", {"65-120": ("65-120",)}, "65-120"),
+        ("99", {"none": ("99",), "0+": ("0+",)}, "none"),
+        ("Unknown", {"asked, unknown": ("unknown",)}, "asked, unknown"),
+        ("mu\u0308nchen", {"M": ("München",)}, "M"),
+        ("arm,  left", {"arm": ("arm, left",)}, "arm"),
     ],
 )
 def test_a_cell_is_in_one_group(cell: str, groups: dict[str, Any], group: str) -> None:
     assert group_of(cell, groups) == group
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_left"),
+    [("65 years", True), ("99", True), ("65", False), ("", False), ("NaN", False), ("-1", False)],
+)
+def test_what_states_something_and_is_in_no_group_is_left_over(cell: str, is_left: bool) -> None:
+    assert is_left_over(cell, AGE) is is_left
+
+
+def test_the_example_of_the_page_is_accepted() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "site_files.md").read_text()
+    example = page.partition("## Subgroups")[2].partition("```yaml\n")[2].partition("```")[0]
+    columns = columns_of_groups(yaml.safe_load(example)["subgroups"])
+    assert columns["sex"] == {"women": ["F", "w"], "men": ["M", "m"]}
+    check_columns(columns)
+    assert group_of("m", columns["sex"]) == "men"
 
 
 HELD: list[Held] = [
@@ -93,6 +128,7 @@ def test_without_columns_images_carry_neither_groups_nor_patients(tmp_path: Path
         ({"camera": [f"{number}" for number in range(12)]}, "1 to 11 groups"),
         ({"camera": ["X", "x"]}, "cells that are in one group each"),
         ({"camera": {"A": ["X"], "B": ["X"]}}, "cells that are in one group each"),
+        ({"camera": {"A": ["2"], "B": ["2.0"]}}, "cells that are in one group each"),
         ({"camera": ["0-40", "40-64"]}, "bands that do not overlap"),
         ({"camera": ["not stated"]}, "no group not stated"),
         ({"camera": ["x" * 41]}, "1 to 40 printable characters"),

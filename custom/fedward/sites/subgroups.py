@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
+from unicodedata import normalize
 
-from fedward.sites.label_texts import known_or_empty
+from fedward.sites.label_texts import looks_unknown
 
 NOT_STATED = "not stated"
 """The last group of every column: cells that are empty, or in no named group."""
@@ -24,6 +25,7 @@ EXPECTED_NAME = f"1 to {LONGEST_NAME} printable characters in one line"
 Groups: TypeAlias = Mapping[str, Sequence[str]]
 """Name of a group -> the cells that are in it: texts, or bands of numbers such as 40-64 or 65+."""
 
+_NUMBER = re.compile(r"(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d{1,2})?")
 _BAND = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?:-(\d{1,6}(?:\.\d{1,3})?)|\+)")
 
 
@@ -71,10 +73,14 @@ def check_columns(columns: Mapping[str, Groups]) -> None:
         names = [column, *groups]
         if not all(is_group_name(name) for name in names) or NOT_STATED in groups:
             raise ValueError(f"{EXPECTED_NAME} as names, and no group {NOT_STATED}")
-        cells = [_plain(cell) for group in groups.values() for cell in group]
+        cells: list[str] = []
+        for group in groups.values():
+            # A group may list a cell in small and in capital letters, though either is enough.
+            cells += {same_as(cell) for cell in group}
         if len(set(cells)) < len(cells) or not all(groups.values()) or "" in cells:
             raise ValueError(f"{column}: cells that are in one group each")
-        bands = sorted(band for band in map(_band, cells) if band)
+        listed = [_plain(cell) for group in groups.values() for cell in dict.fromkeys(group)]
+        bands = sorted(band for band in map(_band, listed) if band)
         for (_, end), (start, _) in pairwise(bands):
             if start <= end:
                 raise ValueError(f"{column}: bands that do not overlap, such as 0-39 and 40-64")
@@ -83,36 +89,64 @@ def check_columns(columns: Mapping[str, Groups]) -> None:
 def group_of(cell: str, groups: Groups) -> str:
     """Return the group of a cell.
 
-    A text belongs to the group that lists it, in small or capital letters. A number belongs to the
-    group that lists it, where 2 and 2.0 are the same, or to the band that holds it: ``40-64`` holds
-    40 and 64.9, but not 65, unless an end has decimals.
+    A cell belongs to the group that lists it, in small or capital letters, where 2 and 2.0 are the
+    same. Otherwise a number belongs to the band that holds it: ``40-64`` holds 40 and 64.9, but not
+    65, unless an end has decimals. A cell that is a band itself, as ``85+`` where ages are coarse,
+    belongs to the band that holds all of it.
+
+    Numbers that often stand for no answer, such as 99 and 999, are in no band without an end.
     """
-    text = _plain(known_or_empty(cell))
     for name, cells in groups.items():
-        if text in map(_plain, cells):
+        if same_as(cell) in map(same_as, cells):
             return name
-    number = _number(text)
-    if number is not None:
-        for name, cells in groups.items():
-            # Spreadsheets write whole numbers of a column with empty cells as 2.0.
-            if number in [_number(_plain(listed)) for listed in cells]:
-                return name
-        for name, cells in groups.items():
-            if any(_holds(band, number) for band in map(_band, cells) if band):
+    number = _number(cell)
+    wanted = _band(_plain(cell)) if number is None else (number, number)
+    if wanted is None:
+        return NOT_STATED
+    for name, cells in groups.items():
+        for band in map(_band, map(_plain, cells)):
+            if band and _holds(band, wanted) and not (looks_unknown(cell) and _is_open(band)):
                 return name
     return NOT_STATED
 
 
+def is_band(group: str) -> bool:
+    """Return whether a group is a band of numbers, as 40-64 or 65+."""
+    return _band(_plain(group)) is not None
+
+
+def is_left_over(cell: str, groups: Groups) -> bool:
+    """Return whether a cell states something, and is in no group."""
+    return states_something(cell) and group_of(cell, groups) == NOT_STATED
+
+
+def states_something(cell: str) -> bool:
+    """Return whether a cell is neither empty nor a word for an absent value.
+
+    A number is stated, even if it often stands for no answer.
+    """
+    if _plain(cell) in ("", NOT_STATED):
+        return False
+    return _number(cell) is not None or not looks_unknown(cell)
+
+
+def same_as(cell: str) -> str:
+    """Return what two cells share that are the same: in small letters, and 2 for 2.0.
+
+    Spreadsheets write whole numbers of a column with empty cells as 2.0. Accents may be letters of
+    their own, as macOS writes them.
+    """
+    number = _number(cell)
+    return _plain(cell) if number is None else repr(number)
+
+
 def _plain(text: str) -> str:
-    return text.strip().casefold()
+    return " ".join(normalize("NFC", text).casefold().split())
 
 
-def _number(text: str) -> float | None:
-    try:
-        number = float(text.replace(",", "."))
-    except ValueError:
-        return None
-    return number if 0 <= number < float("inf") else None
+def _number(cell: str) -> float | None:
+    text = _plain(cell)
+    return float(text.replace(",", ".")) if _NUMBER.fullmatch(text) else None
 
 
 def _band(text: str) -> tuple[float, float] | None:
@@ -130,5 +164,10 @@ def _band(text: str) -> tuple[float, float] | None:
     return float(start), last
 
 
-def _holds(band: tuple[float, float], number: float) -> bool:
-    return band[0] <= number <= band[1]
+def _holds(band: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether a band holds all of another one."""
+    return band[0] <= other[0] and other[1] <= band[1]
+
+
+def _is_open(band: tuple[float, float]) -> bool:
+    return band[1] == float("inf")

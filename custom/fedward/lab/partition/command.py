@@ -3,9 +3,11 @@
 import argparse
 import math
 import shlex
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedward.errors import ConfigError, option
+from fedward.errors import ConfigError, listed, option
 from fedward.lab.partition.arguments import FEDPERL_SHARE, add_arguments
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def _partition(options: argparse.Namespace) -> int:
     from fedward.lab.partition.label_choices import LabelChoices
 
     labels = [name for purpose, name in options.columns if purpose == "label"]
+    _refuse_repeated([name for name, _ in options.subgroups])
     wanted = Wanted(
         sites=options.sites,
         by=options.by,
@@ -59,6 +62,18 @@ def _partition(options: argparse.Namespace) -> int:
     )
     print(partition(options.source, options.out, wanted))
     return 0
+
+
+def _refuse_repeated(columns: Sequence[str]) -> None:
+    """Raise ConfigError if a column of subgroups is named twice, perhaps for its second group."""
+    repeated = [name for name, number in Counter(columns).items() if number > 1]
+    if repeated:
+        raise ConfigError(
+            option("subgroups"),
+            f"Write all groups of a column together, as in {option('subgroups', 'sex=F,M')}.",
+            expected="each column once",
+            found=f"{listed(repeated)} several times",
+        )
 
 
 def _rendering(options: argparse.Namespace) -> "Rendering":

@@ -223,6 +223,7 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
     images = []
     for image, record in zip(rows.images.values(), rows.records, strict=True):
         images.append(replace(image, further={name: record.cells[name] for name in counted}))
+    pool: Pool | None = None
     with noted.noted_unless(ClassesError):
         pool = image_pool(
             name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
@@ -236,12 +237,27 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             notes=notes,
             label_kind=labels.label_kind,
         )
-        return replace(
-            pool,
-            used_columns=frozenset((*column_of.values(), *findings, *counted)),
-            subgroups=groups_of(counted, pool.columns),
-        )
-    raise noted.together()
+    used = frozenset((*column_of.values(), *findings, *counted))
+    return replace(_with_groups(pool, counted, noted, faults is None), used_columns=used)
+
+
+def _with_groups(
+    pool: Pool | None, counted: Mapping[str, Sequence[str]], noted: Faults, refuses: bool
+) -> Pool:
+    """Return a pool with the groups of its columns of subgroups.
+
+    Args:
+        pool: of the rows; None: what was noted lets none be made.
+        counted: column -> its groups as they are wanted.
+        noted: gets groups that cannot be.
+        refuses: whether what was noted is raised.
+    """
+    if pool is None:
+        raise noted.together()
+    groups = groups_of(counted, pool.columns, noted)
+    if refuses:
+        noted.refuse()
+    return replace(pool, subgroups=groups)
 
 
 def _read_rows(

@@ -31,7 +31,7 @@ from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.looks import Contradicting, looked_at
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.lab.partition.subgroup_columns import subgroup_words
+from fedward.lab.partition.subgroup_columns import columns_of_words, subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
@@ -195,6 +195,8 @@ def _decided_command(
         choices["kind"] = changes.pop("label_kind")
     if "columns" in changes:
         changes["columns"] = {**wanted.columns, **changes["columns"]}
+    if "subgroups" in changes:
+        changes["subgroups"] = columns_of_words(changes["subgroups"])
     if "frames" in changes:
         changes["rendering"] = wanted.rendering._replace(frames=Frames(at_most=None))
         del changes["frames"]
@@ -250,6 +252,14 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             "Name what there is.",
             expected="an npz file, a CSV, or a folder of images",
             found=f"nothing there{did_you_mean_file(source)}",
+        )
+    if wanted.images and not wanted.images.is_dir():
+        found = "a file" if wanted.images.exists() else "nothing there"
+        raise ConfigError(
+            option("images", wanted.images),
+            "Name the folder of the images that the CSV lists.",
+            expected="a folder",
+            found=f"{found}{did_you_mean_file(wanted.images)}",
         )
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
@@ -464,8 +474,12 @@ def command_of(source: Path, out: Path, wanted: Wanted) -> str:
             columns.append(f"{purpose}={name}")
     if columns:
         words += ["--columns", *columns]
-    if wanted.subgroups:
-        words += ["--subgroups", *subgroup_words(wanted.subgroups)]
+    of_subgroups = subgroup_words(wanted.subgroups)
+    # What begins with a dash would be taken for an option.
+    undashed = [word for word in of_subgroups if not word.startswith("-")]
+    if undashed:
+        words += ["--subgroups", *undashed]
+    words += [f"--subgroups={word}" for word in of_subgroups if word.startswith("-")]
     words += wanted.choices.arguments()
     words += _rendering_words(wanted.rendering)
     if wanted.titles:

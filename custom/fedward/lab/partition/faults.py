@@ -91,9 +91,15 @@ class Faults:
         which = "With the likeliest decision of each:"
         if self._undecidable:
             which = "Once the rest is fixed, with the likeliest decisions:"
-        if any(PLACEHOLDER in _texts(value) for value in self._decisions.values()):
+        if any(map(_has_placeholder, self._decisions.values())):
             which = f"{which.removesuffix(':')}, and a column in place of {PLACEHOLDER}:"
         return type(error)(f"{error}", f"\n{which}\n{command}")
+
+
+def _has_placeholder(decision: Decision) -> bool:
+    """Return whether a person must put a name into a decision."""
+    # A column of subgroups is followed by its groups.
+    return any(text.partition("=")[0] == PLACEHOLDER for text in _texts(decision))
 
 
 def _texts(decision: Decision) -> list[str]:

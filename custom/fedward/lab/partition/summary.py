@@ -13,6 +13,7 @@ from fedward.errors import listed, option, setting
 from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.partition.pool import Cut, Pool, Rows
+from fedward.lab.partition.subgroup_columns import left_over_notes
 from fedward.labels import class_counts, known, strata
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.site_file import SERVER
@@ -162,6 +163,7 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
     if pool.subgroups:
         columns = [f"{name} ({listed(groups)})" for name, groups in pool.subgroups.items()]
         notes.append(f"Right answers are also counted by {' and '.join(columns)}.")
+        notes += left_over_notes(pool.subgroups, pool.columns)
     if not pool.label_kind.exclusive:
         notes.append("An image may show several of the classes, or none.")
     notes.append(f"Classes: {listed(pool.classes)}.")
