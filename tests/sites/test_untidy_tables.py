@@ -19,7 +19,7 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import read_csv
-from fedward.lab.partition.cut import Wanted, command_of
+from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.lab.partition.divide import divide_by
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
@@ -29,6 +29,7 @@ from fedward.sites.doctor import examine
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_file
 from fedward.sites.rendering import Frames, Rendering
+from fedward.sites.site_file import read_site_file
 
 NAMES = [f"{'A' if number < 10 else 'Bü c'}/I{number:02d}.png" for number in range(20)]
 """Paths of the images, relative to their folder ``w``."""
@@ -793,3 +794,33 @@ def test_spellings_and_columns_are_decided_together(images, tmp_path, monkeypatc
     assert cli.main(shlex.split(command)[1:]) == 0, command
     assert "--seed 3" in command
     assert json.loads(Path("s/data.json").read_text())["classes"] == ["MEL", "nv"]
+
+
+def test_the_likeliest_column_of_images_names_some(images, tmp_path, capsys):
+    """``dx`` is spelt like x, but its cells are no files."""
+    rows = [f"{name};{KINDS[number % 2]}" for number, name in enumerate(NAMES)]
+    table = write_table(tmp_path / "t.csv", "Bild;dx", rows)
+    words = [f"{table}", "--images", f"{images}", "--columns", "image=x", "--sites", "1"]
+    assert cli.main(["partition", *words, "--out", f"{tmp_path / 's'}"]) == 2
+    command = shlex.split(capsys.readouterr().err.strip().splitlines()[-1])
+    assert "image=Bild" in command
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("ww", r"nothing there \(did you mean w\?\)"), ("t.csv", "a file")]
+)
+def test_a_folder_of_images_that_is_none_is_the_only_fault(images, tmp_path, name, found):
+    shutil.copytree(images, tmp_path / "w")
+    listing(tmp_path / "t.csv", NAMES)
+    wanted = Wanted(sites=1, images=tmp_path / name)
+    with pytest.raises(ConfigError, match=rf"--images .*expected a folder, found {found}"):
+        partition(tmp_path / "t.csv", tmp_path / "s", wanted)
+
+
+def test_a_fault_of_a_whole_site_file_repeats_none_of_it(images, tmp_path):
+    site = tmp_path / "one.yaml"
+    site.write_text(f"kind: manifest\nfolder: {images}\nsubgroups: {{group: [A]}}\n")
+    with pytest.raises(DataError, match="without group, which names images or patients") as error:
+        read_site_file(site)
+    assert "field kind" not in str(error.value)
+    assert f"{images}" not in str(error.value)

@@ -465,9 +465,10 @@ def _checked(content: object, where: str) -> ManifestSite | NpzSite:
     if first.field == "max_set_aside":
         expected = "max_rejected, its new name"
         remedy = "Rename it in the site file."
-    raise DataError(
-        f"{where}, field {first.field or 'kind'}", remedy, expected=expected, found=found
-    )
+    if not first.field:
+        # Of the whole file, what was found says nothing.
+        raise DataError(f"{where}: expected {expected}", "Fix the site file.")
+    raise DataError(f"{where}, field {first.field}", remedy, expected=expected, found=found)
 
 
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:

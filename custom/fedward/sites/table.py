@@ -225,7 +225,7 @@ def _delimiter(text: _Text, needed: Sequence[str], where: str) -> str:
         columns = ", ".join(header) or "nothing"
         raise DataError(
             f"{where}, line {text.line}",
-            "Name the site's columns under 'columns' in the site file.",
+            "Name the site's columns in the site file, under 'columns', or where it names these.",
             expected=f"columns {', '.join(needed)}",
             found=f"{columns:.500} (missing: {', '.join(missing)})",
         )

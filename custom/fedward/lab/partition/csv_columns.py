@@ -104,8 +104,9 @@ def _present_columns(
     for purpose, name in column_of.items():
         if name and name not in header:
             column = most_like(name, header) or well_known(purpose, header)
-            if purpose == "image":
-                column = column or _likely_image(folder, header, records, present)
+            if purpose == "image" and not _may_be_of_images(folder, records, column):
+                # A name may be like another one by chance, as x and dx.
+                column = _likely_image(folder, header, records, present) or column
             likely[purpose] = column or PLACEHOLDER
             column_of[purpose] = column
     if "label" in likely and not column_of["label"]:
@@ -140,6 +141,15 @@ def _likely_image(
         images[name] = (sum(_names_image(finder, cell) for cell in cells), endings)
     best = max(images, key=images.__getitem__, default="")
     return best if best and any(images[best]) else ""
+
+
+def _may_be_of_images(folder: Path, records: Sequence[Record], column: str) -> bool:
+    """Return whether a cell of a column names an image, or ends as the names of images do."""
+    if not column:
+        return False
+    finder = ImageFinder(folder)
+    cells = [record.cells[column] for record in records[:_LOOKED_AT] if record.cells[column]]
+    return any(_has_ending(cell) or _names_image(finder, cell) for cell in cells)
 
 
 def _has_ending(cell: str) -> bool:
