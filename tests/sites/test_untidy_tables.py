@@ -824,3 +824,21 @@ def test_a_fault_of_a_whole_site_file_repeats_none_of_it(images, tmp_path):
         read_site_file(site)
     assert "field kind" not in str(error.value)
     assert f"{images}" not in str(error.value)
+
+
+def test_the_printed_command_has_the_likeliest_column_of_sites(
+    images, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{name},{KINDS[number % 2]},{'XY'[number // 2 % 2]}" for number, name in enumerate(NAMES)
+    ]
+    write_table(tmp_path / "t.csv", "image,label,hospital", rows)
+    words = ["partition", "t.csv", "--images", f"{images}", "--out", "s", "--by", "hospitl"]
+    assert cli.main([*words, "--val", "0", "--test", "0"]) == 2
+    error = capsys.readouterr().err
+    assert "found hospitl (did you mean hospital?)" in error
+    command = shlex.split(error.strip().splitlines()[-1])
+    assert command[command.index("--by") + 1] == "hospital"
+    assert cli.main(command[1:]) == 0
+    assert sorted(path.name for path in (tmp_path / "s").glob("*.yaml")) == ["X.yaml", "Y.yaml"]

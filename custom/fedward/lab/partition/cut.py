@@ -10,12 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedward.errors import ConfigError, did_you_mean_file, in_shell, listed, option, option_words
+from fedward.errors import (
+    ConfigError,
+    did_you_mean_file,
+    in_shell,
+    listed,
+    most_like,
+    option,
+    option_words,
+)
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.divide import (
     SetApart,
     TooFewImagesError,
+    check_column,
     check_size,
     divide,
     divide_by,
@@ -112,6 +121,11 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         pool = replace(pool, splits=["train"] * len(pool.splits))
     if not wanted.unopened:
         pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
+    likely_column = most_like(wanted.by, pool.columns) if wanted.by else ""
+    if wanted.by and likely_column:
+        with faults.noted(by=likely_column):
+            check_column(pool, wanted.by)
+        wanted = replace(wanted, by=likely_column)
     cut: Cut = {}
     public: Cut = {}
     copies = frozenset[int]()

@@ -89,6 +89,17 @@ def divide(
     return cut
 
 
+def check_column(pool: Pool, column: str) -> None:
+    """Raise ConfigError if a pool has no such column to be divided by."""
+    if column not in pool.columns:
+        raise ConfigError(
+            option("by"),
+            f"Name one of them, or give {option('sites')}.",
+            expected=f"a column of the data ({', '.join(pool.columns) or 'there are none'})",
+            found=f"{column}{did_you_mean(column, pool.columns)}",
+        )
+
+
 def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_SHARES) -> Cut:
     """Divide a pool among sites, one for each value of a column, such as a hospital's name.
 
@@ -100,13 +111,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
         ConfigError: there is no such column or only one value, a value cannot name a file, or a
             site has fewer than 10 training images.
     """
-    if column not in pool.columns:
-        raise ConfigError(
-            option("by"),
-            f"Name one of them, or give {option('sites')}.",
-            expected=f"a column of the data ({', '.join(pool.columns) or 'there are none'})",
-            found=f"{column}{did_you_mean(column, pool.columns)}",
-        )
+    check_column(pool, column)
     values = [known_or_empty(value) for value in pool.columns[column]]
     site_names = _site_names([value for value in values if value])
     owner = _owners(pool.groups, values, list(site_names))
