@@ -137,11 +137,17 @@ def with_decisions(
 
 
 def _corrected(meanings: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, str]:
-    """Return the meanings of labels with those of unknown ones for the labels most like them."""
-    return {
-        text if text in counts else most_like(text, counts) or text: meaning
-        for text, meaning in meanings.items()
-    }
+    """Return the meanings of labels with those of unknown ones for the labels most like them.
+
+    What was to be no label, as -1, is left out: a class that is like it, as 1, is one.
+    """
+    corrected = {}
+    for text, meaning in meanings.items():
+        if text in counts:
+            corrected[text] = meaning
+        elif meaning:
+            corrected[most_like(text, counts) or text] = meaning
+    return corrected
 
 
 def _likely_meanings(

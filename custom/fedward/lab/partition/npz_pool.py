@@ -15,6 +15,7 @@ from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import (
     Classes,
+    ClassesError,
     Listing,
     Look,
     Pool,
@@ -107,7 +108,11 @@ def read_npz(
     else:
         name_of = _label_names(numbers, label_names, classes)
     take = _take_findings if multi_label else _take_numbers
-    chosen = take(labels, name_of, classes)
+    chosen: Classes | None = None
+    with noted.noted_unless(ClassesError):
+        chosen = take(labels, name_of, classes)
+    if chosen is None:
+        raise noted.together()
     columns = _columns(other_arrays, prefixes, counts)
     splits: list[str] = []
     in_split: list[int] = []
