@@ -72,19 +72,8 @@ def read_npz(
     array_names, other_arrays = _other_arrays(path)
     prefixes = _prefixes(array_names)
     noted = faults or Faults()
-    images = []
-    labels_of_splits = []
-    whole_prefixes = []
-    for prefix in prefixes:
-        with noted.noted():
-            split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
-            images.append(split_images)
-            labels_of_splits.append(split_labels)
-            whole_prefixes.append(prefix)
     label_names = other_arrays.get("label_names")
-    for prefix, split_labels in zip(whole_prefixes, labels_of_splits, strict=True):
-        with noted.noted():
-            _require_names(path, prefix, split_labels, label_names)
+    images, labels_of_splits = _images_and_labels(path, prefixes, label_names, noted)
     noted.refuse()
     labels = _joined(path, labels_of_splits)
     counts = [len(split_labels) for split_labels in labels_of_splits]
@@ -152,6 +141,25 @@ def read_npz(
         notes=notes,
         looks=partial(_looks, images, splits, indices, chosen.rows),
     )
+
+
+def _images_and_labels(
+    path: Path, prefixes: Sequence[str], label_names: npt.NDArray[Any] | None, faults: Faults
+) -> tuple[list[StoredImages], list[Labels]]:
+    """Return the images and the labels of each split; a fault for each that cannot be used."""
+    images = []
+    labels = []
+    whole_prefixes = []
+    for prefix in prefixes:
+        with faults.noted():
+            split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
+            images.append(split_images)
+            labels.append(split_labels)
+            whole_prefixes.append(prefix)
+    for prefix, split_labels in zip(whole_prefixes, labels, strict=True):
+        with faults.noted():
+            _require_names(path, prefix, split_labels, label_names)
+    return images, labels
 
 
 def _meanings(
