@@ -348,6 +348,13 @@ def test_without_a_reference_nothing_is_concluded() -> None:
     assert "**not judged**, no reference on raw pixels was recorded." in said(CLAIMED, lines)
 
 
+def test_references_are_not_said_to_lack_where_rows_to_judge_have_not_run() -> None:
+    lines = {cell: r for cell, r in lines_of(CLAIMED).items() if r.row != "lower"}
+    results = results_of(CLAIMED, lines)
+    text = notes(results, [results])
+    assert "**Regime**: rows of few and of all labels have not both run, so nothing is" in text
+
+
 def test_synthetic_images_that_no_row_uses_do_not_tell_labels_apart() -> None:
     """Jobs have synthetic images of their own, which rows with site files never see."""
     lines = lines_of(CLAIMED)
