@@ -125,6 +125,12 @@ def names_in_list(text: str) -> list[str]:
     return names
 
 
+def column_with_names(argument: str) -> tuple[str, tuple[str, ...]]:
+    """Return a column and the names after it, none by default, of ``COLUMN=NAME,NAME``."""
+    column, equals, names = argument.partition("=")
+    return column, tuple(names_in_list(names)) if equals else ()
+
+
 def named_column(argument: str) -> tuple[str, str]:
     """Return the purpose and the name of a CSV's column, from an argument ``label=diagnosis``."""
     purpose, equals, name = argument.partition("=")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fedward.terminal import named_column, names_in_list
+from fedward.terminal import column_with_names, named_column
 
 FEDPERL_SHARE = 0.1
 """Share of the labels with FedPerl's ten sites."""
@@ -232,8 +232,7 @@ def _meaning(argument: str) -> tuple[str, str]:
 
 def _column_of_groups(argument: str) -> tuple[str, tuple[str, ...]]:
     """Return a column and its groups, none by default, from an argument ``COLUMN=GROUP,GROUP``."""
-    name, equals, groups = argument.partition("=")
-    named = tuple(names_in_list(groups)) if equals else ()
+    name, named = column_with_names(argument)
     if not name or "" in named:
         raise argparse.ArgumentTypeError(
             f"write for example sex or age=0-39,40-64,65+, not {argument}"

@@ -136,20 +136,21 @@ def _likely_image(
     for name in header:
         if not name or name in used:
             continue
-        cells = [record.cells[name] for record in records[:_LOOKED_AT] if record.cells[name]]
-        endings = sum(_has_ending(cell) for cell in cells)
-        images[name] = (sum(_names_image(finder, cell) for cell in cells), endings)
+        images[name] = _like_images(finder, records, name)
     best = max(images, key=images.__getitem__, default="")
     return best if best and any(images[best]) else ""
 
 
 def _may_be_of_images(folder: Path, records: Sequence[Record], column: str) -> bool:
     """Return whether a cell of a column names an image, or ends as the names of images do."""
-    if not column:
-        return False
-    finder = ImageFinder(folder)
+    return bool(column) and any(_like_images(ImageFinder(folder), records, column))
+
+
+def _like_images(finder: ImageFinder, records: Sequence[Record], column: str) -> tuple[int, int]:
+    """Return how many of a column's first cells name an image, and how many end as such names."""
     cells = [record.cells[column] for record in records[:_LOOKED_AT] if record.cells[column]]
-    return any(_has_ending(cell) or _names_image(finder, cell) for cell in cells)
+    named = sum(_names_image(finder, cell) for cell in cells)
+    return named, sum(_has_ending(cell) for cell in cells)
 
 
 def _has_ending(cell: str) -> bool:

@@ -40,7 +40,7 @@ from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
 from fedward.lab.partition.looks import Contradicting, looked_at
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Cut, Pool, Rows
-from fedward.lab.partition.subgroup_columns import columns_of_words, subgroup_words
+from fedward.lab.partition.subgroup_columns import subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
 from fedward.sites.data import SPLITS
@@ -48,6 +48,7 @@ from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
 from fedward.sites.hiding_windows import window_words
 from fedward.sites.rendering import PLAIN, Frames, Rendering
 from fedward.sites.site_file import SERVER, site_files
+from fedward.terminal import column_with_names
 
 EVALUATION = "evaluation"
 """Name of the site that has the validation and test images of all, and trains nothing."""
@@ -210,7 +211,7 @@ def _decided_command(
     if "columns" in changes:
         changes["columns"] = {**wanted.columns, **changes["columns"]}
     if "subgroups" in changes:
-        changes["subgroups"] = columns_of_words(changes["subgroups"])
+        changes["subgroups"] = dict(map(column_with_names, changes["subgroups"]))
     if "frames" in changes:
         changes["rendering"] = wanted.rendering._replace(frames=Frames(at_most=None))
         del changes["frames"]

@@ -131,7 +131,7 @@ def _unusable(
 ) -> tuple[list[str], set[int]]:
     """Return notes of the images that cannot be used, and their rows, which are left out.
 
-    Many are a fault. They then stay in what is cut, as if they were mended: that sites are too
+    Many are a fault. They then stay in what is cut, as if they were fixed: that sites are too
     small without them would be no fault of its own.
 
     Args:

@@ -18,7 +18,7 @@ from fedward.sites.subgroups import (
     same_as,
     states_something,
 )
-from fedward.terminal import names_in_list, shortened
+from fedward.terminal import shortened
 from fedward.text import natural
 
 WRITTEN_COLUMNS = ("sample_id", "image", "label", "group", "split")
@@ -218,12 +218,3 @@ def subgroup_words(columns: Mapping[str, Sequence[str]]) -> list[str]:
     for name, groups in columns.items():
         words.append(f"{name}={','.join(map(quoted, groups))}" if groups else name)
     return words
-
-
-def columns_of_words(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return column -> its groups, from the words of the option."""
-    columns = {}
-    for word in words:
-        name, equals, groups = word.partition("=")
-        columns[name] = tuple(names_in_list(groups)) if equals else ()
-    return columns
