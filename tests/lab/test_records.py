@@ -19,7 +19,9 @@ from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables, tables, value_table
+from fedward.runs.metrics import Metrics
 from fedward.runs.run import Run
+from fedward.storage.rows import QueryRow
 
 STUDY = {
     "title": "Tiny",
@@ -143,6 +145,73 @@ def test_all_rows_stop_at_the_best_validation_round_by_one_metric(work: Bench, f
         )
 
 
+def test_a_line_names_the_rounds_that_validation_chose(work: Bench, file: Path) -> None:
+    lines = read_records(file)
+    joined = Cell("all", "ssfl", 2)
+    means = mean_over_sites(work.runs(joined)[0].metrics.named("f1_weighted"), "f1_weighted")
+    best = max(means, key=lambda round_: (round(means[round_], 12), round_))
+    assert lines[joined].best_round == {"site-1": best, "site-2": best}
+    assert lines[joined].best_val == pytest.approx(means[best], abs=1e-5)
+    of_sites = []
+    for run in work.runs(ALONE):
+        own = mean_over_sites(run.metrics.named("f1_weighted"), "f1_weighted")
+        assert own[lines[ALONE].best_round[run.info.sites[0]]] == max(own.values())
+        of_sites.append(max(own.values()))
+    assert lines[ALONE].best_val == pytest.approx(sum(of_sites) / 2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("labels", "first"),
+    [
+        ({1: 10, 3: 20, 5: 30, 7: 30}, 5),
+        ({1: 30, 3: 30, 5: 30}, 0),
+        ({1: 10, 3: 30, 5: 10, 7: 30}, 7),
+        ({}, 0),
+    ],
+    ids=["rising", "all at once", "a site missing for a while", "none bought"],
+)
+def test_a_row_that_buys_labels_counts_when_it_has_all_of_them(
+    labels: dict[int, int], first: int, work: Bench
+) -> None:
+    cell = Cell("all", "lower", 1)
+    (run,) = work.runs(cell)
+    queries = tuple(
+        QueryRow(round_, site, 0, 0, 0, 0, 0, known // 2, 0, None)
+        for round_, known in labels.items()
+        for site in run.info.sites
+    )
+    means = mean_over_sites(run.metrics.named("f1_weighted"), "f1_weighted")
+    # Validation is best before training, so that it would choose fewer labels.
+    rows = [
+        replace(row, value=1 - row.round / 100 if row.split == "val" else row.value)
+        for row in run.metrics
+    ]
+    found = record(cell, [replace(run, queries=queries, metrics=Metrics(rows))])
+    assert 0 in means
+    assert found.best_round == {"site-1": first, "site-2": first}
+    tested = mean_over_sites(run.metrics.named("f1_macro"), "f1_macro", "test")
+    assert found.test["global"]["f1_macro"] == pytest.approx(tested[first], abs=1e-5)
+    assert found.best_val == pytest.approx(1 - first / 100)
+
+
+def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_path: Path) -> None:
+    cell = Cell("all", "lower", 1)
+    (run,) = work.runs(cell)
+    labels = {1: 10, 8: 20}
+    queries = tuple(
+        QueryRow(round_, "site-1", 0, 0, 0, 0, 0, known, 0, None)
+        for round_, known in labels.items()
+    )
+    bought = replace(run, queries=queries)
+    older = replace(
+        record(cell, [run]), curve=record(cell, [bought]).curve, best_round={}, best_val=None
+    )
+    assert record(cell, [bought]).best_round == {"site-1": 8, "site-2": 8}
+    assert record(cell, [run]).best_round != {"site-1": 8, "site-2": 8}
+    add_record(tmp_path / "results.jsonl", older)
+    assert check_records(tmp_path / "results.jsonl", lambda cell: [bought]) == [cell]
+
+
 def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench) -> None:
     cell = Cell("all", "lower", 1)
     (run,) = work.runs(cell)
@@ -164,6 +233,7 @@ def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench
 def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     newer = {"sites", "metric", "repetition", "cut", "reference", "chosen", "doubled", "by_group"}
+    newer |= {"best_round", "best_val"}
     file.write_text(
         "".join(
             json.dumps({k: v for k, v in line.items() if k not in newer}) + "\n" for line in lines

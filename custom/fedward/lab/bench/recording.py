@@ -73,6 +73,8 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         sites=_site_values(best),
         picks=_picks(runs),
         metric=metric,
+        best_round=_rounds_by_site(best, metric),
+        best_val=rounded({metric: _at(best, metric).val}).get(metric),
         doubled=cell.doubled,
         by_group=_by_group(best, len(experiment.data.classes)),
     )
@@ -111,23 +113,55 @@ def _known_labels(
     runs: Sequence[Run], rounds: Sequence[int] | Mapping[int, float]
 ) -> tuple[int, ...]:
     """Return the number of labels known in each round; empty if the runs ask for none."""
-    known: dict[int, int] = {}
-    for run in runs:
-        for row in run.queries:
-            known[row.round] = known.get(row.round, 0) + row.labelled
-    if not known:
+    counted = _counted_labels(runs)
+    if not counted:
         return ()
     # Labels are counted in the rounds that ask for some; they stay known in later rounds.
-    return tuple(known[max(asked for asked in known if asked <= round_)] for round_ in rounds)
+    return tuple(counted[max(asked for asked in counted if asked <= round_)] for round_ in rounds)
+
+
+def _counted_labels(runs: Sequence[Run]) -> dict[int, int]:
+    """Return the labels of all sites in the rounds that ask for some; empty if none does."""
+    counted: dict[int, int] = {}
+    for run in runs:
+        for row in run.queries:
+            counted[row.round] = counted.get(row.round, 0) + row.labelled
+    return counted
+
+
+def _first_round_of_all_labels(run: Run) -> int:
+    """Return the first round whose model was trained with all labels that the run bought.
+
+    It is 0 for a run that bought none.
+    """
+    counted = _counted_labels([run])
+    if len(set(counted.values())) <= 1:
+        return 0
+    last_asked = max(counted)
+    short_of_all = [asked for asked in counted if counted[asked] != counted[last_asked]]
+    return min(asked for asked in counted if asked > max(short_of_all))
 
 
 def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
     """Return each run with its round of the best validation value; None without such a value.
 
     It is the same rule for sites together and alone: the mean over the run's sites counts, and a
-    site that is alone is the only one of its run.
+    site that is alone is the only one of its run. Models that were trained before the last labels
+    were bought do not count, so that rows are compared at equal labels.
     """
-    return [(run, best_global(run.metrics.named(key_metric), key_metric).round) for run in runs]
+    best = []
+    for run in runs:
+        first = _first_round_of_all_labels(run)
+        rows = [row for row in run.metrics.named(key_metric) if row.round >= first]
+        best.append((run, best_global(rows, key_metric).round))
+    return best
+
+
+def _rounds_by_site(best: Sequence[tuple[Run, int | None]], metric: str) -> dict[str, int]:
+    """Return site -> its chosen round, of the sites that have one."""
+    choices = _at(best, metric).sites
+    rounds = {choice.site: choice.round for choice in choices if choice.round is not None}
+    return {site: rounds[site] for site in sorted(rounds, key=natural)}
 
 
 def _at(best: Sequence[tuple[Run, int | None]], metric: str) -> Selection:
@@ -203,6 +237,12 @@ def _with_kept_fields(found: Record, kept: Record) -> Record:
         # Its round was chosen by each metric itself, and its sites have other rounds.
         test = {**kept.test, "last": found.test["last"]}
         found = replace(found, test=test, sites=kept.sites, metric="", by_group={})
+    if not kept.best_round:
+        found = replace(found, best_round={}, best_val=None)
+        if kept.curve.labels:
+            # Its round may lie before the last labels.
+            test = {**kept.test, "last": found.test["last"]}
+            found = replace(found, test=test, sites=kept.sites, by_group=kept.by_group)
     test = {name: _common(found.test[name], values) for name, values in kept.test.items()}
     picks = found.picks if kept.picks else {}
     return replace(found, test=test, picks=picks)

@@ -109,6 +109,12 @@ class Record:
     """
     metric: str = ""
     """Metric whose validation value chose the round of ``global``; empty in older lines."""
+    best_round: dict[str, int] = field(default_factory=dict)
+    """Site -> the round of ``global``; 0 is the model before training. Empty in older lines, whose
+    rows that buy labels may have a round before the last of these, and for references.
+    """
+    best_val: float | None = None
+    """``metric`` on validation images in these rounds, as a mean over sites; None if older."""
     repetition: Repetition = "weights"
     """What differs between seeds; in older lines first weights, participants and batches alone."""
     cut: Cut | None = None
@@ -131,6 +137,16 @@ class Record:
     def cell(self) -> Cell:
         """The cell of the study; a file has one line for each."""
         return Cell(self.variant, self.row, self.seed, self.doubled)
+
+    @property
+    def on_validation(self) -> float | None:
+        """Its value on validation images in the best round, as far as its line says; None without.
+
+        An older line has no value of the model before training.
+        """
+        if self.best_val is not None:
+            return self.best_val
+        return max(self.curve.val, default=None)
 
     def of_sites(self, metric: str) -> dict[str, float]:
         """Return site -> test value, of the sites that have one."""

@@ -441,9 +441,8 @@ class Results:
 
 def _candidate(title: str, records: Mapping[int, Record], metric: str) -> Candidate:
     values = {seed: chosen_value(record, metric) for seed, record in records.items()}
-    validation = {
-        seed: max(record.curve.val) for seed, record in records.items() if record.curve.val
-    }
+    by_seed = {seed: record.on_validation for seed, record in records.items()}
+    validation = {seed: value for seed, value in by_seed.items() if value is not None}
     return Candidate(title, values, validation)
 
 
