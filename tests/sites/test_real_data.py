@@ -64,7 +64,7 @@ def test_the_skin_sites_load_whole(layout, tmp_path):
 def test_the_images_of_a_study_are_cut(name, sites, tmp_path):
     """With each way to cut: FedPerl's sites, a column of a CSV, parts of an npz file."""
     study = read_study(STUDIES / f"{name}.json")
-    cell = Cell(study.reference, study.lower, 31)
+    cell = Cell(study.first_variant, study.lower, 31)
     cut(study, [cell], tmp_path, DATA)
     written = {path.stem for path in (tmp_path / study.folder(cell)).glob("*.yaml")}
     assert len(written - {"server"}) == sites

@@ -78,8 +78,8 @@ def reference(
     named = {**usual, **(kind or {})}
     lines = {}
     for seed, value in zip(SEEDS, values, strict=True):
-        cell = Cell(study.reference, " ".join(named.values()), seed)
-        first = Cell(study.reference, next(iter(study.rows)), seed)
+        cell = Cell(study.first_variant, " ".join(named.values()), seed)
+        first = Cell(study.first_variant, next(iter(study.rows)), seed)
         made = line(study, first, value, rounds=1)
         settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
         lines[cell] = replace(made, row=cell.row, reference=named, settings=settings)

@@ -99,7 +99,7 @@ def _plot(results: Results) -> _Plot:
     if study.by_labels:
         lines = {row: _over_labelled_share(results, row, metric) for row in rows}
         return _Plot("labelled training images, %", test_label, _drawn(lines), metric in SCORES)
-    variant = study.reference
+    variant = study.first_variant
     curves = {
         row: [record.curve for record in results.by_seed(variant, row).values()]
         for row in rows

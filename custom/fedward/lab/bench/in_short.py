@@ -82,7 +82,7 @@ def _of_values(results: Results) -> str:
     """Return the first metric of the rows of few labels, of the page and of all labels."""
     study = results.study
     metric = study.metrics[0]
-    variant = study.reference
+    variant = study.first_variant
     if results.bounds_refusal(variant, metric):
         return ""
     parts = []
@@ -107,7 +107,7 @@ def _of_values(results: Results) -> str:
 
 def _of_references(results: Results) -> str:
     """Return the value of the best reference that has the same few labels of all sites together."""
-    variant = results.study.reference
+    variant = results.study.first_variant
     metric = results.study.metrics[0]
     values = {}
     for title, by_seed in results.references(variant, sites="pooled", labels="few").items():

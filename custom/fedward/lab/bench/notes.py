@@ -63,7 +63,7 @@ def _bounds_note(results: Results) -> str:
         text = _by_text(results, refusals)
         if text:
             parts.append(f"{metric_name(metric)} withheld, {text}")
-    best = results.upper(study.reference, study.metrics[0])
+    best = results.upper(study.first_variant, study.metrics[0])
     if study.lower and best.values:
         chosen = _listed([f"*{title}* ({count} times)" for title, count in best.chosen.items()])
         way = "validation" if best.by_validation else "the other repetitions"

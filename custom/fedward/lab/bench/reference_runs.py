@@ -59,7 +59,7 @@ def reference_cells(study: Study, cells: Sequence[Cell]) -> list[Cell]:
         variant = cell.variant
         has_own_images = study.variants[variant].labelled is not None
         if not has_own_images and not study.variants[variant].partition:
-            variant = study.reference
+            variant = study.first_variant
         wanted[Cell(variant, study.rows_of(variant)[0], cell.seed)] = None
     return list(wanted)
 

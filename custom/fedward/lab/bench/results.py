@@ -76,7 +76,7 @@ class Results:
         lines = [record for record in self.records.values() if record.reference]
         own = [record for record in lines if record.variant == variant]
         if not own:
-            own = [record for record in lines if record.variant == self.study.reference]
+            own = [record for record in lines if record.variant == self.study.first_variant]
         found: dict[str, dict[int, Record]] = {}
         for record in own:
             kind = record.reference
@@ -128,7 +128,7 @@ class Results:
         rows = self.study.rows_of(variant)
         if self.study.lower in rows and self.study.upper in rows:
             return variant
-        return self.study.reference
+        return self.study.first_variant
 
     def upper(self, variant: str, metric: str) -> Best:
         """Return the upper bound: the best of all rows and references with all labels.
@@ -331,7 +331,7 @@ class Results:
 
     def _run_key(self, variant: str, row: str) -> tuple[object, ...] | None:
         if row not in self.study.rows_of(variant):
-            variant = self.study.reference
+            variant = self.study.first_variant
         records = self.by_seed(variant, row)
         if not records:
             return None
@@ -432,7 +432,7 @@ class Results:
 
         The values are paired by seed; None without a common seed.
         """
-        whole = (self.study.reference, self.study.own or row)
+        whole = (self.study.first_variant, self.study.own or row)
         pairs = self.paired((variant, row), whole, metric)
         if not pairs:
             return None

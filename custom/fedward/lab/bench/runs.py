@@ -288,7 +288,7 @@ class Bench:
         If the variant does not change that row, its cell in the first variant counts.
         """
         in_variant = row in self.study.rows_of(cell.variant)
-        return Cell(cell.variant if in_variant else self.study.reference, row, cell.seed)
+        return Cell(cell.variant if in_variant else self.study.first_variant, row, cell.seed)
 
     def _run_of(self, row: str, cell: Cell) -> Run:
         """Return the run of :meth:`_beside`."""

@@ -108,15 +108,15 @@ class Claim(_Part):
             raise ValueError("mean_over with two or more variants, each of them once")
         return self
 
-    def places(self, reference: str) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    def places(self, first_variant: str) -> list[tuple[tuple[str, str], tuple[str, str]]]:
         """Return (variant, row) of both rows, for each variant whose mean is compared.
 
         Args:
-            reference: the study's first variant, which a claim means that names none.
+            first_variant: the study's, which a claim means that names none.
         """
         if self.mean_over:
             return [((name, self.row), (name, self.than)) for name in self.mean_over]
-        variant = self.variant or reference
+        variant = self.variant or first_variant
         return [((variant, self.row), (self.than_variant or variant, self.than))]
 
 
@@ -189,7 +189,7 @@ class Study(_Part):
     @model_validator(mode="after")
     def _claims_only_what_it_shows(self) -> "Study":
         for claim in self.claims:
-            places = claim.places(self.reference)
+            places = claim.places(self.first_variant)
             for name, row in (place for pair in places for place in pair):
                 if name not in self.variants or row not in self.rows_of(name):
                     raise ValueError(
@@ -276,10 +276,10 @@ class Study(_Part):
     @property
     def by_share_of_all(self) -> bool:
         """Whether variants differ by their share of labels, and the first has all labels."""
-        return self.by_labels and self.variants[self.reference].labelled == 1
+        return self.by_labels and self.variants[self.first_variant].labelled == 1
 
     @property
-    def reference(self) -> str:
+    def first_variant(self) -> str:
         """The variant that the others are compared with."""
         return next(iter(self.variants))
 

@@ -38,7 +38,9 @@ def summary_table(pages: Sequence[Page]) -> str:
     lines = []
     for page in pages:
         results = page.results
-        if results.study.lower and results.by_seed(results.study.reference, results.study.lower):
+        if results.study.lower and results.by_seed(
+            results.study.first_variant, results.study.lower
+        ):
             lines.append((f"[{results.study.title}]({page.link})", *_cells(results)))
     filled = [place for place in range(len(COLUMNS)) if any(line[place] for line in lines)]
     table = Table([COLUMNS[place] for place in filled])
@@ -49,7 +51,7 @@ def summary_table(pages: Sequence[Page]) -> str:
 
 def _cells(results: Results) -> list[str]:
     study = results.study
-    variant = study.reference
+    variant = study.first_variant
     metric = study.metrics[0]
     if results.bounds_refusal(variant, metric):
         return [f"{metric_name(metric)} withheld", "", "", "", ""]
@@ -66,9 +68,9 @@ def _cells(results: Results) -> list[str]:
 def _alone(results: Results) -> str:
     """Return the row of sites that train alone from the start on the few labels; empty if none."""
     study = results.study
-    for row in study.rows_of(study.reference):
+    for row in study.rows_of(study.first_variant):
         starts_alone = study.rows[row].alone and not study.rows[row].init
-        if starts_alone and results.same_labels(study.reference, row, study.lower):
+        if starts_alone and results.same_labels(study.first_variant, row, study.lower):
             return row
     return ""
 
@@ -76,7 +78,7 @@ def _alone(results: Results) -> str:
 def _row_cell(results: Results, row: str, *, name: bool) -> str:
     """Return a row's difference from few labels, after the row's name if wanted."""
     study = results.study
-    variant = study.reference
+    variant = study.first_variant
     if not row or row not in study.rows_of(variant):
         return ""
     places = ((variant, row), (variant, study.lower))
@@ -90,7 +92,7 @@ def _row_cell(results: Results, row: str, *, name: bool) -> str:
 def _reference_cell(results: Results) -> str:
     """Return the difference of the reference with the highest mean, of all sites together."""
     study = results.study
-    variant = study.reference
+    variant = study.first_variant
     metric = study.metrics[0]
     few = (variant, study.lower)
     references = results.references(variant, sites="pooled", labels="few").values()

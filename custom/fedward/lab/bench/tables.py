@@ -114,7 +114,7 @@ def _title(results: Results, row: str) -> str:
 def _row_table(results: Results) -> str:
     """Return the table of a study of one variant: values of its rows, bounds and references."""
     study = results.study
-    variant = study.reference
+    variant = study.first_variant
     columns = []
     for metric in study.metrics:
         columns += [metric_name(metric), f"{metric_name(metric)}, last rounds"]
@@ -147,12 +147,12 @@ def _add_upper_bound(results: Results, table: Table) -> None:
     cells = []
     seed_count = 0
     for metric in results.study.metrics:
-        best = results.upper(results.study.reference, metric)
+        best = results.upper(results.study.first_variant, metric)
         if not best.values or not results.study.lower:
             return
         seed_count = len(best.values)
         value = interval_text(list(best.values.values()), metric)
-        refusal = results.bounds_refusal(results.study.reference, metric)
+        refusal = results.bounds_refusal(results.study.first_variant, metric)
         cells += ["withheld" if refusal else value, ""]
     table.add("upper bound: the best row with all labels", str(seed_count), *cells, "")
 
@@ -182,7 +182,7 @@ def _pooled_table(results: Results) -> str:
     for row in results.study.rows:
         if _row_refusal(results, row):
             continue
-        records = results.by_seed(results.study.reference, row).values()
+        records = results.by_seed(results.study.first_variant, row).values()
         pooled = [chosen_value(record, "pooled") for record in records]
         table.add(_title(results, row), interval_text(pooled, "accuracy"))
     return table.markdown() if table.lines else ""
@@ -222,18 +222,18 @@ def _last_value(results: Results, variant: str, row: str, metric: str) -> str:
 
 def _row_refusal(results: Results, row: str) -> str:
     """Return why a row of a study of one variant shows no number; empty if it shows some."""
-    return results.refusal(results.study.reference, row) or _first_bounds_refusal(results)
+    return results.refusal(results.study.first_variant, row) or _first_bounds_refusal(results)
 
 
 def _first_bounds_refusal(results: Results) -> str:
     """Return why no row may be shown, by the bounds in the first metric; empty if they may be."""
     metric = results.study.metrics[0]
-    refusal = results.bounds_refusal(results.study.reference, metric)
+    refusal = results.bounds_refusal(results.study.first_variant, metric)
     return f"{metric_name(metric)}: {refusal}" if refusal else ""
 
 
 def _value(results: Results, row: str, metric: str) -> str:
-    variant = results.study.reference
+    variant = results.study.first_variant
     if results.bounds_refusal(variant, metric):
         return "withheld"
     return _interval(results, variant, row, metric)
@@ -247,7 +247,7 @@ def _interval(results: Results, variant: str, row: str, metric: str) -> str:
 
 def _above_lower_bound(results: Results, row: str, metric: str) -> str:
     """Return the distance of a row from the lower bound; empty if one of both is not shown."""
-    variant = results.study.reference
+    variant = results.study.first_variant
     lower = results.study.lower
     if results.refusal(variant, lower) or results.bounds_refusal(variant, metric):
         return ""
@@ -290,7 +290,7 @@ def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
     if refusal:
         return refusal
     texts = [_interval(results, variant, row, metric)]
-    if study.by_share_of_all and variant != study.reference:
+    if study.by_share_of_all and variant != study.first_variant:
         share = results.percent_reached(variant, row, metric)
         if share:
             texts.append(percent_text(share))
@@ -328,7 +328,7 @@ def _first_variant_table(results: Results) -> str:
 
 
 def _above_first_variant(results: Results, variant: str, row: str, metric: str) -> str:
-    first = results.study.reference
+    first = results.study.first_variant
     if results.bounds_refusal(variant, metric) or results.bounds_refusal(first, metric):
         return "withheld"
     gap = results.gap((variant, row), (first, row), metric)

@@ -36,7 +36,7 @@ class Judged:
 
 def judged(results: Results, claim: Claim) -> Judged:
     """Test a claim, unless a rule of evidence forbids it."""
-    places = claim.places(results.study.reference)
+    places = claim.places(results.study.first_variant)
     pairs = _means(results, places, claim.metric)
     if len(pairs) < 2:
         return Judged(claim, "too few repetitions")
@@ -188,7 +188,7 @@ def names_of(study: Study, claim: Claim) -> tuple[str, str]:
     """Return what pages call the two rows of a claim, without the variants of a mean."""
     if claim.mean_over:
         return study.rows[claim.row].title, study.rows[claim.than].title
-    ((ours, theirs),) = claim.places(study.reference)
+    ((ours, theirs),) = claim.places(study.first_variant)
     return name_of(study, *ours), name_of(study, *theirs)
 
 
