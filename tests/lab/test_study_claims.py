@@ -432,9 +432,11 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
 
 def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
     loose = study_of(upper="", lower="", claims=[BETTER])
-    assert "**not judged**, bounds unknown" in said(loose, lines_of(loose))
+    not_run = "rows of few and of all labels have not both run"
+    assert f"**not judged**, {not_run}." in said(loose, lines_of(loose))
     results = results_of(loose)
-    assert "nothing here says what unlabelled images are worth" in notes(results, [results])
+    worth = "nothing here says what unlabelled images are worth"
+    assert f"**Bounds**: {not_run}, so {worth}." in notes(results, [results])
     bounded = results_of(study_of())
     shared = results_of(loose, lines_of(loose), bounded)
     (sentence,) = sentences(shared, [shared])

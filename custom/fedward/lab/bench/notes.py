@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN
 from fedward.lab.bench.markdown import metric_name
-from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
+from fedward.lab.bench.results import NO_BOUNDS, Results
 from fedward.lab.bench.tables import caption, rows_that_ran
 from fedward.lab.bench.verdicts import sentences
 
@@ -51,8 +51,7 @@ def _bounds_note(results: Results) -> str:
     study = results.study
     parts = []
     unknown = {
-        variant: UNKNOWN_BOUNDS.removeprefix("bounds ") if results.bounds_unknown(variant) else ""
-        for variant in study.variants
+        variant: NO_BOUNDS if results.bounds_unknown(variant) else "" for variant in study.variants
     }
     text = _by_text(results, unknown)
     if text:

@@ -19,8 +19,7 @@ from fedward.lab.bench.study import Cell, Study
 from fedward.methods import settings_of
 
 NO_REFERENCE = "no reference on raw pixels was recorded"
-NO_ROWS_TO_JUDGE = "rows of few and of all labels have not both run"
-UNKNOWN_BOUNDS = "bounds unknown, as no row of few and of all labels ran"
+NO_BOUNDS = "rows of few and of all labels have not both run"
 _GROUP_WIDTH = 1.96
 """Half of a 95 % interval in standard deviations."""
 
@@ -299,7 +298,7 @@ class Results:
         verdicts = [verdict for verdict in verdicts if verdict != NO_REFERENCE]
         if not verdicts:
             has_references = bool(self.references(variant, input="pixels"))
-            return NO_ROWS_TO_JUDGE if has_references else NO_REFERENCE
+            return NO_BOUNDS if has_references else NO_REFERENCE
         return next((verdict for verdict in verdicts if verdict), "")
 
     def _sharing(self, variant: str) -> Iterator[tuple["Results", str]]:

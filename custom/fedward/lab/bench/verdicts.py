@@ -9,7 +9,7 @@ from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
 from fedward.lab.bench.claims import holm, p_value
 from fedward.lab.bench.markdown import gap_text, metric_name
-from fedward.lab.bench.results import UNKNOWN_BOUNDS, Results
+from fedward.lab.bench.results import NO_BOUNDS, Results
 from fedward.lab.bench.study import Claim, Study
 
 Place: TypeAlias = tuple[str, str]
@@ -100,7 +100,7 @@ def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
 def _refusal_of_variant(results: Results, variant: str, metric: str) -> str:
     """Return the first rule that forbids to judge any row of a variant; empty if none does."""
     if results.bounds_unknown(variant):
-        return UNKNOWN_BOUNDS
+        return NO_BOUNDS
     return results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
 
 
