@@ -14,7 +14,7 @@ from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
-from fedward.lab.bench.records import Curve, Record, add_record, add_records, read_records
+from fedward.lab.bench.records import Curve, Record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
@@ -208,7 +208,7 @@ def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_p
     )
     assert record(cell, [bought]).best_round == {"site-1": 8, "site-2": 8}
     assert record(cell, [run]).best_round != {"site-1": 8, "site-2": 8}
-    add_record(tmp_path / "results.jsonl", older)
+    add_records(tmp_path / "results.jsonl", [older])
     assert check_records(tmp_path / "results.jsonl", lambda cell: [bought]) == [cell]
 
 
@@ -254,7 +254,7 @@ def test_results_are_compared_with_their_folders(work: Bench, file: Path) -> Non
     assert check_records(file, work.finished) == sorted(work.study.cells())
     assert check_records(file, lambda cell: []) == []
     wrong = read_records(file)[ALONE]
-    add_record(file, replace(wrong, test={**wrong.test, "last": {"accuracy": 1.0}}))
+    add_records(file, [replace(wrong, test={**wrong.test, "last": {"accuracy": 1.0}})])
     with pytest.raises(RunError, match="other test"):
         check_records(file, work.finished)
 
@@ -267,7 +267,7 @@ def test_a_value_that_is_not_the_mean_of_its_sites_is_noticed(
     assert main(command) == 0
     kept = read_records(file)[Cell("all", "ssfl", 2)]
     better = {**kept.test["global"], "f1_macro": kept.test["global"]["f1_macro"] + 0.01}
-    add_record(file, replace(kept, test={**kept.test, "global": better}))
+    add_records(file, [replace(kept, test={**kept.test, "global": better})])
     assert main(command) == 2
     assert "expected f1_macro to be the mean of its sites, 0." in capsys.readouterr().err
 
@@ -453,10 +453,10 @@ def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file:
         metric="",
         by_group={},
     )
-    add_record(file, older)
+    add_records(file, [older])
     assert cell in check_records(file, work.runs)
     wrong = {**older.test, "last": {"accuracy": older.test["last"]["accuracy"] + 0.001}}
-    add_record(file, replace(older, test=wrong))
+    add_records(file, [replace(older, test=wrong)])
     with pytest.raises(RunError, match="found other test"):
         check_records(file, work.runs)
 

@@ -82,7 +82,7 @@ def shown_rows(results: Results) -> list[str]:
     chosen: dict[str, None] = {}
     for row in wanted:
         has_run = any(
-            row in study.rows_of(variant) and not results.refusal(variant, row)
+            row in study.rows_of(variant) and results.has_run(variant, row)
             for variant in study.variants
         )
         if row and has_run and len(chosen) < MOST_LINES:
@@ -103,7 +103,7 @@ def _plot(results: Results) -> _Plot:
     curves = {
         row: [record.curve for record in results.by_seed(variant, row).values()]
         for row in rows
-        if not results.refusal(variant, row)
+        if results.has_run(variant, row)
     }
     of_all = [curve for by_seed in curves.values() for curve in by_seed]
     if any(len(set(curve.labels)) > 1 for curve in of_all):
@@ -179,7 +179,7 @@ def _over_labelled_share(results: Results, row: str, metric: str) -> Line:
     study = results.study
     line: dict[int, list[float]] = {}
     for name, variant in study.variants.items():
-        if row in study.rows_of(name) and not results.refusal(name, row):
+        if row in study.rows_of(name) and results.has_run(name, row):
             percentage = round(100 * (variant.labelled or 0))
             line[percentage] = list(results.test_values(name, row, metric).values())
     return dict(sorted(line.items()))

@@ -88,7 +88,7 @@ def _of_values(results: Results) -> str:
     parts = []
     repetitions = set[int]()
     for row in dict.fromkeys((study.lower, study.own, study.upper)):
-        if row and not results.refusal(variant, row):
+        if row and results.has_run(variant, row):
             values = list(results.test_values(variant, row, metric).values())
             repetitions.add(len(values))
             parts.append(f"{interval_text(values, metric)} with *{study.rows[row].title}*")

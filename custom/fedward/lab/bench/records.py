@@ -161,7 +161,7 @@ class Record:
             recorded = Experiment.model_validate(self.settings)
             if site_files:
                 recorded = recorded.model_copy(update={"synthetic": experiment.synthetic})
-            return _with_defaults(recorded) == _with_defaults(experiment)
+            return with_defaults(recorded) == with_defaults(experiment)
         except (ValidationError, ConfigError):
             return False
 
@@ -171,7 +171,7 @@ def rounded(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: round(value, DIGITS) for name, value in values.items() if value is not None}
 
 
-def _with_defaults(experiment: Experiment) -> Experiment:
+def with_defaults(experiment: Experiment) -> Experiment:
     """Return the experiment with all settings of its method."""
     settings = settings_of(experiment.method, experiment.options)
     return experiment.model_copy(update={"options": settings.model_dump(mode="json")})
@@ -213,11 +213,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def add_record(file: Path, record: Record) -> None:
-    """Add a result to a file, or replace that of the same cell, as :func:`add_records`."""
-    add_records(file, [record])
 
 
 def add_records(file: Path, added: Iterable[Record]) -> None:

@@ -1,6 +1,6 @@
 """The kept results of a study, and what may be concluded from them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median, stdev
@@ -14,14 +14,24 @@ from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
 from fedward.lab.bench.convergence import chosen_value, fall, unconverged
 from fedward.lab.bench.markdown import Spread, gap_text
-from fedward.lab.bench.records import Record
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.records import Record, with_defaults
+from fedward.lab.bench.study import Cell, Place, Study
 from fedward.methods import settings_of
 
+NOT_RUN = "not run"
+"""What is said of a row without results."""
 NO_REFERENCE = "no reference on raw pixels was recorded"
+"""Why nothing is concluded on methods where no reference can be compared with the federation."""
 NO_BOUNDS = "rows of few and of all labels have not both run"
+"""Why nothing is concluded where there is no lower bound, no upper bound, or neither."""
 _GROUP_WIDTH = 1.96
 """Half of a 95 % interval in standard deviations."""
+_MODELS = {
+    "svm": "support vector machine",
+    "logistic": "logistic regression",
+    "lda": "linear discriminant analysis",
+}
+"""Model of a reference -> what tables call it."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +95,7 @@ class Results:
 
     def test_values(self, variant: str, row: str, metric: str) -> dict[int, float]:
         """Return seed -> test value by the one stopping rule."""
-        records = self.by_seed(variant, row)
-        return {seed: chosen_value(record, metric) for seed, record in records.items()}
+        return _test_values(self.by_seed(variant, row), metric)
 
     def data_varied(self, variant: str, row: str) -> bool:
         """Return whether the repetitions of a row differ in images and labels, not in weights only.
@@ -108,14 +117,16 @@ class Results:
         """
         return group_interval(self.by_seed(variant, row), metric)
 
-    def refusal(self, variant: str, row: str) -> str:
-        """Return why a row shows no number; empty if it shows some."""
-        return "" if self.by_seed(variant, row) else "not run"
+    def has_run(self, variant: str, row: str) -> bool:
+        """Return whether a row has a result under any seed."""
+        return bool(self.by_seed(variant, row))
 
     def unconverged(self, variant: str, row: str, metric: str) -> str:
         """Return why a row is not shown to have converged in a metric; empty if it is."""
         records = list(self.by_seed(variant, row).values())
-        return unconverged(records, self.doubled(variant, row), metric) if records else "not run"
+        if not records:
+            return NOT_RUN
+        return unconverged(records, self.doubled(variant, row), metric)
 
     def fall(self, variant: str, row: str, metric: str) -> float | None:
         """Return by how much a row's curve falls after its best round; None if it does not."""
@@ -142,23 +153,21 @@ class Results:
             candidates.append(_candidate(title, records, metric))
         return best_of(candidates)
 
-    def _with_all_labels(self, variant: str, metric: str, rows: tuple[str, ...]) -> list[Candidate]:
+    def _with_all_labels(self, variant: str, metric: str, rows: Sequence[str]) -> list[Candidate]:
         """Return the rows among ``rows`` that see all labels."""
-        upper_records = self.by_seed(variant, self.study.upper)
-        if not upper_records:
+        if not self.has_run(variant, self.study.upper):
             return []
-        wanted = self._labels[variant, self.study.upper]
         candidates = []
         for row in rows:
-            records = self.by_seed(variant, row)
-            if records and self._labels[variant, row] == wanted:
-                candidates.append(_candidate(self.study.rows[row].title, records, metric))
+            if self.same_labels(variant, row, self.study.upper):
+                title = self.study.rows[row].title
+                candidates.append(_candidate(title, self.by_seed(variant, row), metric))
         return candidates
 
     def same_labels(self, variant: str, row: str, other: str) -> bool:
         """Return whether two rows of a variant that have run see the same labels."""
-        labels = self._labels
-        return labels.get((variant, row)) == labels.get((variant, other)) is not None
+        labels = self._labels.get((variant, row))
+        return labels is not None and labels == self._labels.get((variant, other))
 
     @cached_property
     def _labels(self) -> dict[tuple[str, str], tuple[object, ...]]:
@@ -167,44 +176,54 @@ class Results:
             (variant, row): self._labels_of(variant, row)
             for variant in self.study.variants
             for row in self.study.rows_of(variant)
-            if self.by_seed(variant, row)
+            if self.has_run(variant, row)
         }
 
     def _labels_of(self, variant: str, row: str) -> tuple[object, ...]:
+        """Return what decides which labels a row sees; it is equal for rows that see the same.
+
+        It is how images are cut, the row that bought the labels, the share of them that the row
+        buys itself, and the synthetic images.
+        """
         first = next(iter(self.by_seed(variant, row).values()))
-        bought = getattr(_method_settings(first), "target_fraction", 1.0)
-        words = [_number(word) for word in self._cut(variant, row) if word != "--pooled"]
+        cut = [_number(argument) for argument in self._cut(variant, row) if argument != "--pooled"]
+        # Methods without this setting buy no labels: they use all that the cut leaves.
+        bought_share = getattr(_method_settings(first), "target_fraction", 1.0)
         # Jobs differ in their synthetic images, which a row with site files does not use.
         has_site_files = bool(self.study.partition or self.study.rows[row].sites)
         synthetic = None if has_site_files else first.settings.get("synthetic")
-        return (words, self.study.rows[row].labels, bought, synthetic)
+        return (cut, self.study.rows[row].labels, bought_share, synthetic)
 
     def _cut(self, variant: str, row: str) -> list[str]:
-        """Return how a row's images are cut, without the seed; else the folder of site files."""
+        """Return the arguments by which a row's images are cut, without the seed.
+
+        If the study does not cut them itself, it is the folder of their site files instead.
+        """
         cell = Cell(variant, row, next(iter(self.by_seed(variant, row))))
-        for words in self.study.partitions([cell]).values():
-            if "--seed" not in words:
-                return words
-            place = words.index("--seed")
-            return words[:place] + words[place + 2 :]
+        for arguments in self.study.partitions([cell]).values():
+            if "--seed" not in arguments:
+                return arguments
+            index = arguments.index("--seed")
+            return arguments[:index] + arguments[index + 2 :]
         return [self.study.rows[row].sites]
 
     def _best_in_federation(self, variant: str, metric: str) -> Best:
         """Return the best row with all labels whose sites train together."""
-        rows = tuple(
+        rows = [
             row
             for row in self.study.rows_of(variant)
-            if self.by_seed(variant, row)
+            if self.has_run(variant, row)
             and not self.study.rows[row].alone
             and "--pooled" not in self._cut(variant, row)
-        )
+        ]
         return best_of(self._with_all_labels(variant, metric, rows))
 
     def own_regime_refusal(self, variant: str) -> str:
         """Return why nothing is concluded on methods from a variant; empty if something may be.
 
         All labels in the federation must be shown to beat each reference on raw pixels with all
-        labels pooled, in the metric that chooses rounds, paired by repetition.
+        labels pooled, in the metric that chooses rounds, paired by repetition. Otherwise the
+        federation is no regime in which to compare methods: it learns too little from its images.
         """
         references = self.references(variant, input="pixels", sites="pooled", labels="all")
         variant = self._bounds_of(variant)
@@ -214,11 +233,9 @@ class Results:
         key_metric = str(next(iter(upper_records.values())).settings["key_metric"])
         federation = self._best_in_federation(variant, key_metric).values
         for title, by_seed in references.items():
-            seeds = sorted(set(by_seed) & set(federation))
-            if len(seeds) < 2:
+            ours, theirs = _in_common(federation, _test_values(by_seed, key_metric))
+            if len(ours) < 2:
                 return f"too few repetitions have {title} and all labels in the federation"
-            ours = [federation[seed] for seed in seeds]
-            theirs = [chosen_value(by_seed[seed], key_metric) for seed in seeds]
             if not apart(ours, theirs):
                 gap = gap_text(paired_difference(ours, theirs))
                 return f"all labels in the federation do not beat {title}: {gap} of {key_metric}"
@@ -231,13 +248,11 @@ class Results:
         """
         lower = self.test_values(self._bounds_of(variant), self.study.lower, metric)
         upper = self.upper(variant, metric).values
-        seeds = sorted(set(lower) & set(upper))
-        if not seeds:
+        upper_values, lower_values = _in_common(upper, lower)
+        if not upper_values:
             return ""
-        if len(seeds) == 1:
+        if len(upper_values) == 1:
             return "a single seed"
-        upper_values = [upper[seed] for seed in seeds]
-        lower_values = [lower[seed] for seed in seeds]
         if apart(upper_values, lower_values):
             return ""
         gap = paired_difference(upper_values, lower_values)
@@ -274,14 +289,21 @@ class Results:
 
     def bounds_unknown(self, variant: str) -> bool:
         """Return whether neither this study nor one that shares runs has few and all labels."""
+        return next(self._with_bounds(variant), None) is None
+
+    def _with_bounds(self, variant: str) -> Iterator[tuple["Results", str]]:
+        """Yield the studies with both bounds that judge a variant, each with its own variant.
+
+        They are this study, and those that share runs with it.
+        """
         if self._has_bounds(variant):
-            return False
-        return not any(
-            neighbour._has_bounds(other_variant)
-            for neighbour, other_variant in self._sharing(variant)
-        )
+            yield self, variant
+        for neighbour, other_variant in self._sharing(variant):
+            if neighbour._has_bounds(other_variant):
+                yield neighbour, other_variant
 
     def _has_bounds(self, variant: str) -> bool:
+        """Return whether some repetition has both a lower and an upper bound."""
         metric = self.study.metrics[0]
         lower = self.test_values(self._bounds_of(variant), self.study.lower, metric)
         return bool(set(lower) & set(self.upper(variant, metric).values))
@@ -291,15 +313,16 @@ class Results:
 
         A study without a row of all labels is judged by those that share its runs.
         """
-        verdicts = [self.own_regime_refusal(variant)] if self._has_bounds(variant) else []
-        for neighbour, other_variant in self._sharing(variant):
-            if neighbour._has_bounds(other_variant):
-                verdicts.append(neighbour.own_regime_refusal(other_variant))
-        verdicts = [verdict for verdict in verdicts if verdict != NO_REFERENCE]
-        if not verdicts:
+        refusals = []
+        for study, its_variant in self._with_bounds(variant):
+            refusal = study.own_regime_refusal(its_variant)
+            if refusal != NO_REFERENCE:
+                refusals.append(refusal)
+        if not refusals:
             has_references = bool(self.references(variant, input="pixels"))
             return NO_BOUNDS if has_references else NO_REFERENCE
-        return next((verdict for verdict in verdicts if verdict), "")
+        # Empty ones are of studies in which something may be concluded.
+        return next((refusal for refusal in refusals if refusal), "")
 
     def _sharing(self, variant: str) -> Iterator[tuple["Results", str]]:
         """Yield the variants of other studies that have some of the same runs.
@@ -329,6 +352,11 @@ class Results:
         return keys
 
     def _run_key(self, variant: str, row: str) -> tuple[object, ...] | None:
+        """Return what a row's runs are of, without the seed; None if there is nothing to share.
+
+        It is the cut, whether sites are alone, all settings, and the same of the rows whose weights
+        or labels it begins with.
+        """
         if row not in self.study.rows_of(variant):
             variant = self.study.first_variant
         records = self.by_seed(variant, row)
@@ -351,38 +379,21 @@ class Results:
             for ours, theirs in self.study.compare:
                 if ours not in rows or theirs not in rows:
                     continue
-                if not self.refusal(variant, ours) and not self.refusal(variant, theirs):
+                if self.has_run(variant, ours) and self.has_run(variant, theirs):
                     yield variant, ours, theirs
 
-    def paired(
-        self, ours: tuple[str, str], theirs: tuple[str, str], metric: str
-    ) -> list[tuple[float, float]]:
-        """Return the values of two (variant, row) in the repetitions that both have."""
-        our_values = self.test_values(*ours, metric)
-        their_values = self.test_values(*theirs, metric)
-        seeds = sorted(set(our_values) & set(their_values))
-        return [(our_values[seed], their_values[seed]) for seed in seeds]
-
-    def gap(self, ours: tuple[str, str], theirs: tuple[str, str], metric: str) -> Interval | None:
-        """Return the difference of two (variant, row), paired by seed; None if no seed has both."""
-        pairs = self.paired(ours, theirs, metric)
-        if not pairs:
-            return None
-        return paired_difference(*zip(*pairs, strict=True))
+    def gap(self, ours: Place, theirs: Place, metric: str) -> Interval | None:
+        """Return the difference of two rows, paired by seed; None if no seed has both."""
+        return _gap(self.test_values(*ours, metric), self.test_values(*theirs, metric))
 
     def reference_gap(
-        self, by_seed: Mapping[int, Record], row: tuple[str, str], metric: str
+        self, by_seed: Mapping[int, Record], row: Place, metric: str
     ) -> Interval | None:
-        """Return the difference of a reference from a (variant, row), paired by seed.
+        """Return the difference of a reference from a row, paired by seed.
 
         None if no seed has both.
         """
-        values = self.test_values(*row, metric)
-        seeds = sorted(set(by_seed) & set(values))
-        if not seeds:
-            return None
-        ours = [chosen_value(by_seed[seed], metric) for seed in seeds]
-        return paired_difference(ours, [values[seed] for seed in seeds])
+        return _gap(_test_values(by_seed, metric), self.test_values(*row, metric))
 
     def spread_over_sites(self, variant: str, row: str, metric: str) -> Spread | None:
         """Return mean, median and deviation of a repetition's sites, each as mean over repetitions.
@@ -406,8 +417,10 @@ class Results:
         self, variant: str, ours: str, theirs: str, metric: str
     ) -> float | None:
         """Return by how many percent a row is better than another one, over their common seeds."""
-        pairs = self.paired((variant, ours), (variant, theirs), metric)
-        return percent_more([our for our, _ in pairs], [their for _, their in pairs])
+        our_values, their_values = _in_common(
+            self.test_values(variant, ours, metric), self.test_values(variant, theirs, metric)
+        )
+        return percent_more(our_values, their_values)
 
     def additional_cost(self, variant: str, ours: str, theirs: str) -> float | None:
         """Return by how many percent a row moves more data than another one, over common seeds.
@@ -415,34 +428,66 @@ class Results:
         None if they do not begin with the same weights, or if sites are alone in one of them: data
         moved by another run would be missing, or would not be moved by a site that is alone.
         """
-        rows = [self.study.rows[ours], self.study.rows[theirs]]
-        if rows[0].init != rows[1].init or rows[0].alone or rows[1].alone:
+        our_row = self.study.rows[ours]
+        their_row = self.study.rows[theirs]
+        if our_row.init != their_row.init or our_row.alone or their_row.alone:
             return None
-        our_records = self.by_seed(variant, ours)
-        their_records = self.by_seed(variant, theirs)
-        seeds = sorted(set(our_records) & set(their_records))
-        return percent_more(
-            [our_records[seed].megabytes for seed in seeds],
-            [their_records[seed].megabytes for seed in seeds],
+        our_megabytes, their_megabytes = _in_common(
+            self._megabytes(variant, ours), self._megabytes(variant, theirs)
         )
+        return percent_more(our_megabytes, their_megabytes)
+
+    def _megabytes(self, variant: str, row: str) -> dict[int, float]:
+        """Return seed -> traffic of a row's run."""
+        return {seed: record.megabytes for seed, record in self.by_seed(variant, row).items()}
 
     def percent_reached(self, variant: str, row: str, metric: str) -> Interval | None:
         """Return the percentage that a row reaches of the own row's value in the first variant.
 
         The values are paired by seed; None without a common seed.
         """
-        whole = (self.study.first_variant, self.study.own or row)
-        pairs = self.paired((variant, row), whole, metric)
-        if not pairs:
+        own_row = self.study.own or row
+        values, with_all_labels = _in_common(
+            self.test_values(variant, row, metric),
+            self.test_values(self.study.first_variant, own_row, metric),
+        )
+        if not values:
             return None
-        return mean_and_interval([100 * value / of_all for value, of_all in pairs])
+        return mean_and_interval(
+            [100 * value / whole for value, whole in zip(values, with_all_labels, strict=True)]
+        )
 
 
-def _candidate(title: str, records: Mapping[int, Record], metric: str) -> Candidate:
-    values = {seed: chosen_value(record, metric) for seed, record in records.items()}
-    by_seed = {seed: record.on_validation for seed, record in records.items()}
-    validation = {seed: value for seed, value in by_seed.items() if value is not None}
-    return Candidate(title, values, validation)
+def _test_values(by_seed: Mapping[int, Record], metric: str) -> dict[int, float]:
+    """Return seed -> test value in the chosen round."""
+    return {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
+
+
+def _in_common(
+    ours: Mapping[int, float], theirs: Mapping[int, float]
+) -> tuple[list[float], list[float]]:
+    """Return the values of the seeds that both have, in the order of the seeds.
+
+    Args:
+        ours: seed -> value.
+        theirs: likewise.
+    """
+    seeds = sorted(set(ours) & set(theirs))
+    return [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+
+
+def _gap(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
+    """Return the difference of values that are paired by seed; None if no seed has both."""
+    our_values, their_values = _in_common(ours, theirs)
+    return paired_difference(our_values, their_values) if our_values else None
+
+
+def _candidate(title: str, by_seed: Mapping[int, Record], metric: str) -> Candidate:
+    validation = {}
+    for seed, record in by_seed.items():
+        if record.on_validation is not None:
+            validation[seed] = record.on_validation
+    return Candidate(title, _test_values(by_seed, metric), validation)
 
 
 def group_interval(by_seed: Mapping[int, Record], metric: str) -> float | None:
@@ -461,13 +506,6 @@ def reference_title(kind: Mapping[str, str]) -> str:
     images = "raw pixels" if kind["input"] == "pixels" else "the encoder's features"
     sites = "pooled" if kind["sites"] == "pooled" else "each site alone"
     return f"reference: {model} on {images}, {sites}, {kind['labels']} labels"
-
-
-_MODELS = {
-    "svm": "support vector machine",
-    "logistic": "logistic regression",
-    "lda": "linear discriminant analysis",
-}
 
 
 def _number(word: str) -> str | float:
@@ -489,7 +527,5 @@ def _method_settings(record: Record) -> object:
 
 def _settings_text(record: Record) -> str:
     """Return all settings of a run but its seed, those that are not named with their defaults."""
-    experiment = _experiment(record)
-    settings = settings_of(experiment.method, experiment.options)
-    options = settings.model_dump(mode="json")
-    return experiment.model_copy(update={"options": options, "seed": 0}).model_dump_json()
+    experiment = with_defaults(_experiment(record))
+    return experiment.model_copy(update={"seed": 0}).model_dump_json()

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -19,6 +20,8 @@ from fedward.methods import method_of, settings_type
 
 Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
+Place: TypeAlias = tuple[str, str]
+"""A variant and a row: where a value stands in the tables of a study."""
 _COUNTED_IN_ROUNDS = (
     "rounds",
     "warm_up",
@@ -108,8 +111,8 @@ class Claim(_Part):
             raise ValueError("mean_over with two or more variants, each of them once")
         return self
 
-    def places(self, first_variant: str) -> list[tuple[tuple[str, str], tuple[str, str]]]:
-        """Return (variant, row) of both rows, for each variant whose mean is compared.
+    def places(self, first_variant: str) -> list[tuple[Place, Place]]:
+        """Return where the values of both rows stand, for each variant whose mean is compared.
 
         Args:
             first_variant: the study's, which a claim means that names none.
@@ -168,11 +171,12 @@ class Study(_Part):
     own: str = ""
     """Row that the page is about; it is bold in tables and figures."""
     lower: str = ""
+    """Row of few labels, whose value is the lower bound; empty: there is none."""
     upper: str = ""
-    """Rows of few and of all labels.
+    """Row of all labels; empty: there is none.
 
-    A metric is refused unless the best of all rows with as many labels as the second, and of the
-    references with all labels, beats the first.
+    The upper bound is the best of all rows that see the same labels as this one, and of the
+    references with all labels. A metric is withheld unless this bound beats the lower one.
     """
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of rows whose difference is shown."""
@@ -190,10 +194,10 @@ class Study(_Part):
     def _claims_only_what_it_shows(self) -> "Study":
         for claim in self.claims:
             places = claim.places(self.first_variant)
-            for name, row in (place for pair in places for place in pair):
-                if name not in self.variants or row not in self.rows_of(name):
+            for variant, row in chain.from_iterable(places):
+                if variant not in self.variants or row not in self.rows_of(variant):
                     raise ValueError(
-                        f"claims name the row {row} of {name}, which the study does not have"
+                        f"claims name the row {row} of {variant}, which the study does not have"
                     )
             if claim.metric not in self.metrics:
                 raise ValueError(

@@ -16,7 +16,7 @@ from fedward.lab.bench.markdown import (
 )
 from fedward.lab.bench.partitions import CENTRALISED
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.results import Results, group_interval
+from fedward.lab.bench.results import NOT_RUN, Results, group_interval
 from fedward.runs.communities import Community, community, found_communities
 
 FEWEST_SEEDS = 5
@@ -62,7 +62,7 @@ def rows_that_ran(results: Results) -> list[tuple[str, str]]:
         (variant, row)
         for variant in study.variants
         for row in study.rows_of(variant)
-        if not results.refusal(variant, row)
+        if results.has_run(variant, row)
     ]
 
 
@@ -222,7 +222,9 @@ def _last_value(results: Results, variant: str, row: str, metric: str) -> str:
 
 def _row_refusal(results: Results, row: str) -> str:
     """Return why a row of a study of one variant shows no number; empty if it shows some."""
-    return results.refusal(results.study.first_variant, row) or _first_bounds_refusal(results)
+    if not results.has_run(results.study.first_variant, row):
+        return NOT_RUN
+    return _first_bounds_refusal(results)
 
 
 def _first_bounds_refusal(results: Results) -> str:
@@ -249,7 +251,7 @@ def _above_lower_bound(results: Results, row: str, metric: str) -> str:
     """Return the distance of a row from the lower bound; empty if one of both is not shown."""
     variant = results.study.first_variant
     lower = results.study.lower
-    if results.refusal(variant, lower) or results.bounds_refusal(variant, metric):
+    if not results.has_run(variant, lower) or results.bounds_refusal(variant, metric):
         return ""
     gap = results.gap((variant, row), (variant, lower), metric)
     return gap_text(gap) if gap else ""
@@ -286,9 +288,8 @@ def _variant_table(results: Results, metric: str) -> str:
 
 def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
     study = results.study
-    refusal = results.refusal(variant, row)
-    if refusal:
-        return refusal
+    if not results.has_run(variant, row):
+        return NOT_RUN
     texts = [_interval(results, variant, row, metric)]
     if study.by_share_of_all and variant != study.first_variant:
         share = results.percent_reached(variant, row, metric)
@@ -306,7 +307,7 @@ def _last_rounds_table(results: Results) -> str:
     table = Table(["last rounds", *map(metric_name, study.metrics)])
     for variant in study.variants:
         for row in study.rows_of(variant):
-            if not results.refusal(variant, row):
+            if results.has_run(variant, row):
                 cells = [_last_value(results, variant, row, metric) for metric in study.metrics]
                 table.add(_full_title(results, variant, row), *cells)
     return table.markdown() if table.lines else ""
@@ -412,7 +413,7 @@ def _site_table(results: Results) -> str:
     table = Table(["mean (median) ± sd", *columns])
     for variant in study.variants:
         for row in study.rows_of(variant):
-            if results.refusal(variant, row):
+            if not results.has_run(variant, row):
                 continue
             cells = []
             for metric in study.metrics:
