@@ -16,12 +16,15 @@ class Candidate:
     values: Mapping[int, float]
     """Seed -> test value."""
     validation: Mapping[int, float]
-    """Seed -> key metric on validation images in the best round, where it has one."""
+    """Seed -> metric that chooses rounds, on validation images in the best one, where it has one.
+
+    It chooses a candidate as well, in whichever metric test values are.
+    """
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best of some candidates in each repetition."""
+    """The best of some candidates in each repetition; empty if nothing can choose one."""
 
     values: Mapping[int, float]
     """Seed -> test value of the candidate that was chosen for it."""
@@ -42,28 +45,32 @@ def best_of(candidates: Sequence[Candidate]) -> Best:
 
     Args:
         candidates: compared in the seeds that all of them have. One without any value is omitted.
+            Of equally good ones the first is chosen.
     """
     present = [candidate for candidate in candidates if candidate.values]
     if not present:
         return Best({}, {}, by_validation=False)
     seeds = sorted(set.intersection(*(set(candidate.values) for candidate in present)))
     by_validation = all(set(seeds) <= set(candidate.validation) for candidate in present)
+    if not by_validation and len(present) > 1 and len(seeds) == 1:
+        return Best({}, {}, by_validation=False)
     values: dict[int, float] = {}
     chosen = Counter[str]()
     for seed in seeds:
-        scores = []
-        for candidate in present:
-            if by_validation:
-                scores.append(candidate.validation[seed])
-                continue
-            others = [candidate.values[other] for other in seeds if other != seed]
-            if len(present) > 1 and not others:
-                return Best({}, {}, by_validation=False)
-            scores.append(fmean(others) if others else 0.0)
-        best = present[scores.index(max(scores))]
+        best = present[0]
+        if len(present) > 1:
+            scores = [_score(candidate, seed, seeds, by_validation) for candidate in present]
+            best = present[scores.index(max(scores))]
         values[seed] = best.values[seed]
         chosen[best.title] += 1
     return Best(values, chosen, by_validation)
+
+
+def _score(candidate: Candidate, seed: int, seeds: Sequence[int], by_validation: bool) -> float:
+    """Return how good a candidate is in a repetition, whatever its test value there."""
+    if by_validation:
+        return candidate.validation[seed]
+    return fmean(candidate.values[other] for other in seeds if other != seed)
 
 
 def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:

@@ -25,10 +25,10 @@ def claims_digest(study: Study) -> str:
 
 
 def _digest(claim: Claim) -> str:
-    """Return the digest of a claim: of its fields, but for those that say nothing.
+    """Return the digest of a claim's fields, without newer ones that have their defaults.
 
-    So a claim keeps its digest where later versions can say more. The order of the variants whose
-    mean is compared does not matter.
+    So a claim keeps the digest that it had before claims had these fields. The order of the
+    variants whose mean is compared does not matter.
     """
     fields = claim.model_dump(mode="json")
     if claim.share == 1:
@@ -59,8 +59,8 @@ def p_value(
 ) -> float:
     """Return the two-sided p-value of the paired t test that both have the same mean.
 
-    It is 1 for fewer than two pairs, and for differences that do not vary, or by rounding alone:
-    those have no spread to test against.
+    It is in [0, 1], and 1 for fewer than two pairs, and for differences that vary by rounding alone
+    or not at all: those have no spread to test against.
 
     Args:
         ours: the value of each repetition.
@@ -82,15 +82,17 @@ def p_value(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number, in the given order.
+    """Return p-values in [0, 1] corrected for their number, in the given order.
 
     Source: Holm, *A simple sequentially rejective multiple test procedure*, Scandinavian Journal of
     Statistics 1979.
     """
     corrected = [0.0] * len(p_values)
-    largest = 0.0
-    ranked = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    for rank, index in enumerate(ranked):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        corrected[index] = largest
+    largest_so_far = 0.0
+    by_rank = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    for rank, index in enumerate(by_rank):
+        multiplied = (len(p_values) - rank) * p_values[index]
+        # A larger p-value is never corrected to less than a smaller one.
+        largest_so_far = max(largest_so_far, min(1.0, multiplied))
+        corrected[index] = largest_so_far
     return corrected

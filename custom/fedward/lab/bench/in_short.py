@@ -6,9 +6,17 @@ from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import LEVEL, Verdict, mean_of_variants, names_of, p_text, verdicts
+from fedward.lab.bench.verdicts import (
+    LEVEL,
+    Outcome,
+    Verdict,
+    mean_of_variants,
+    names_of,
+    p_text,
+    verdicts,
+)
 
-_ENDINGS = {
+_ENDINGS: Mapping[Outcome, tuple[str, str]] = {
     "shown": ("is shown", "are shown"),
     "opposite shown": ("has its opposite shown", "have their opposite shown"),
     "not shown": ("is not shown", "are not shown"),
@@ -35,7 +43,7 @@ def _of_claims(results: Results, page: Sequence[Results]) -> str:
             "**No difference between methods is shown**, as the study stated no claim before it "
             "ran."
         )
-    by_outcome: dict[str, list[Verdict]] = {outcome: [] for outcome in _ENDINGS}
+    by_outcome: dict[Outcome, list[Verdict]] = {outcome: [] for outcome in _ENDINGS}
     for verdict in verdicts(results, page):
         by_outcome[verdict.outcome].append(verdict)
     shown = [_comparison(results, verdict) for verdict in by_outcome["shown"]]
@@ -43,38 +51,40 @@ def _of_claims(results: Results, page: Sequence[Results]) -> str:
     count = _count_text({outcome: len(those) for outcome, those in by_outcome.items()})
     if not shown:
         return f"**No difference between methods is shown.** {count}"
-    return "\n".join([f"{count} **What is shown:**", "", *(f"- {text}" for text in shown)])
+    lines = [f"- {text}" for text in shown]
+    return "\n".join([f"{count} **What is shown:**", "", *lines])
 
 
-def _count_text(counts: Mapping[str, int]) -> str:
+def _count_text(counts: Mapping[Outcome, int]) -> str:
     """Return how many claims had which outcome, in one sentence."""
+    total = sum(counts.values())
     parts = []
     for outcome, (singular, plural) in _ENDINGS.items():
         count = counts[outcome]
+        if total == count == 1:
+            return f"The only claim {singular}."
         if count:
-            parts.append((count, singular if count == 1 else plural))
-    total = sum(counts.values())
-    if total == 1:
-        return f"The only claim {parts[0][1]}."
-    return f"Of {total} claims, {_joined([f'{count} {ending}' for count, ending in parts])}."
+            parts.append(f"{count} {singular if count == 1 else plural}")
+    return f"Of {total} claims, {_joined(parts)}."
 
 
 def _comparison(results: Results, verdict: Verdict) -> str:
     """Return what a claim has shown, which may be the opposite of it."""
     claim = verdict.judged.claim
-    is_higher = (claim.direction == "higher") == (verdict.outcome == "shown")
-    direction = "higher" if is_higher else "lower"
-    ours, theirs = names_of(results.study, claim)
     gap = verdict.judged.gap
-    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of that of "
-    number = "" if gap is None else f", {gap_text(gap)}"
+    assert gap is not None, "a claim is shown by its difference"
+    direction = "higher" if gap.mean > 0 else "lower"
+    our_name, their_name = names_of(results.study, claim)
+    compared = f"with *{their_name}*"
+    if claim.share != 1:
+        compared = f"{100 * claim.share:g} % of that of *{their_name}*"
     only = ""
     if verdict.p_overlapping > LEVEL:
         p = p_text(verdict.p_overlapping)
         only = f" It is shown only for divisions of these images: with allowance for overlap, {p}."
     return (
-        f"{metric_name(claim.metric)} with *{ours}* is {direction} "
-        f"than {share or 'with '}*{theirs}*{mean_of_variants(results.study, claim)}{number}.{only}"
+        f"{metric_name(claim.metric)} with *{our_name}* is {direction} "
+        f"than {compared}{mean_of_variants(results.study, claim)}, {gap_text(gap)}.{only}"
     )
 
 
@@ -120,4 +130,7 @@ def _of_references(results: Results) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    """Return one or more texts as a list in a sentence: ``a, b and c``."""
+    if len(parts) == 1:
+        return parts[0]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,19 +1,24 @@
-"""What is said of a study's claims: shown, not shown, opposite shown, or why not judged."""
+"""What is said of a study's claims: shown, not shown, opposite shown, or why not judged.
+
+The rules of evidence, which docs/studies.md explains, are checked in this order: few and all labels
+have run, all labels in the federation beat the references on raw pixels, the upper bound beats the
+lower one, and each row has converged and has repetitions of different images and labels.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
 from fedward.lab.bench.claims import holm, p_value
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import NO_BOUNDS, Results
-from fedward.lab.bench.study import Claim, Study
+from fedward.lab.bench.study import Claim, Place, Study
 
-Place: TypeAlias = tuple[str, str]
-"""Variant and row."""
+Outcome: TypeAlias = Literal["shown", "opposite shown", "not shown", "not judged"]
 LEVEL = 0.05
 """A claim counts as shown if its p-value, corrected by Holm, is not above this."""
 SAME_DATA = "its repetitions are not of different images and labels"
@@ -27,51 +32,53 @@ class Judged:
     refusal: str
     """Why it is not judged; empty if it is."""
     gap: Interval | None = None
-    """Difference of its rows, of the second its claimed share; None if it is not judged."""
+    """``row`` minus the claimed share of ``than``; None if it is not judged."""
     p: float = 1.0
     """Uncorrected; 1 if the claim is not judged, as it still counts among the page's claims."""
     p_overlapping: float = 1.0
-    """Likewise, with allowance for divisions that overlap; see :func:`p_value`."""
+    """Likewise, with allowance for divisions that overlap; see ``test_per_training`` of
+    :func:`~fedward.lab.bench.claims.p_value`.
+    """
 
 
 def judged(results: Results, claim: Claim) -> Judged:
     """Test a claim, unless a rule of evidence forbids it."""
-    places = claim.places(results.study.first_variant)
-    pairs = _means(results, places, claim.metric)
-    if len(pairs) < 2:
+    pairs = claim.places(results.study.first_variant)
+    places = list(chain.from_iterable(pairs))
+    our_values, their_values = _means(results, pairs, claim.metric)
+    if len(our_values) < 2:
         return Judged(claim, "too few repetitions")
-    reason = refusal(results, [place for pair in places for place in pair], claim.metric)
+    reason = refusal(results, places, claim.metric)
     if reason:
         return Judged(claim, reason)
-    our_values = [ours for ours, _ in pairs]
-    their_values = [claim.share * theirs for _, theirs in pairs]
-    gap = paired_difference(our_values, their_values)
-    variants = {variant for pair in places for variant, _ in pair}
-    overlap = max(map(results.study.test_per_training, variants))
-    p_overlapping = p_value(our_values, their_values, test_per_training=overlap)
-    return Judged(claim, "", gap, p_value(our_values, their_values), p_overlapping)
+    claimed_values = [claim.share * value for value in their_values]
+    ratios = [results.study.test_per_training(variant) for variant, _ in places]
+    return Judged(
+        claim,
+        refusal="",
+        gap=paired_difference(our_values, claimed_values),
+        p=p_value(our_values, claimed_values),
+        p_overlapping=p_value(our_values, claimed_values, test_per_training=max(ratios)),
+    )
 
 
 def _means(
-    results: Results, places: Sequence[tuple[Place, Place]], metric: str
-) -> list[tuple[float, float]]:
+    results: Results, pairs: Sequence[tuple[Place, Place]], metric: str
+) -> tuple[list[float], list[float]]:
     """Return the values of both rows in each repetition, as means over the pairs of places.
 
     Repetitions that one of the places lacks are left out.
     """
-    values = [results.test_values(*place, metric) for pair in places for place in pair]
-    seeds = sorted(set.intersection(*(set(of_place) for of_place in values)))
-    return [
-        (
-            fmean(of_place[seed] for of_place in values[::2]),
-            fmean(of_place[seed] for of_place in values[1::2]),
-        )
-        for seed in seeds
-    ]
+    ours = [results.test_values(*our_place, metric) for our_place, _ in pairs]
+    theirs = [results.test_values(*their_place, metric) for _, their_place in pairs]
+    seeds = sorted(set.intersection(*(set(by_seed) for by_seed in (*ours, *theirs))))
+    our_means = [fmean(by_seed[seed] for by_seed in ours) for seed in seeds]
+    their_means = [fmean(by_seed[seed] for by_seed in theirs) for seed in seeds]
+    return our_means, their_means
 
 
 def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
-    """Return the first rule of evidence that forbids to judge some rows; empty if none does.
+    """Return the first rule of evidence by which some rows cannot be judged; empty without one.
 
     Where the rows are of several variants, it names that of the row which the rule concerns.
 
@@ -98,7 +105,7 @@ def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
 
 
 def _refusal_of_variant(results: Results, variant: str, metric: str) -> str:
-    """Return the first rule that forbids to judge any row of a variant; empty if none does."""
+    """Return the first rule by which no row of a variant can be judged; empty without one."""
     if results.bounds_unknown(variant):
         return NO_BOUNDS
     return results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
@@ -109,12 +116,11 @@ class Verdict:
     """What a page says of a claim."""
 
     judged: Judged
-    outcome: str
-    """``shown``, ``not shown``, ``opposite shown`` or ``not judged``."""
+    outcome: Outcome
     p: float
     """Corrected for the number of claims."""
     p_overlapping: float
-    """Likewise, with allowance for divisions that overlap; see :func:`p_value`."""
+    """Likewise, with allowance for divisions that overlap."""
     claim_count: int
     """Claims on the page, also those that are not judged."""
 
@@ -132,23 +138,33 @@ def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
         page: results of all studies whose tables stand on the page, ``results`` among them. Each of
             their claims counts, also those that are not judged.
     """
+    # The claims that are corrected together.
     family = [(other, judged(other, claim)) for other in page for claim in other.study.claims]
-    corrected = holm([claim.p for _, claim in family])
-    overlapping = holm([claim.p_overlapping for _, claim in family])
-    return [
-        Verdict(claim, _outcome(claim, p), p, p_overlapping, len(family))
-        for (other, claim), p, p_overlapping in zip(family, corrected, overlapping, strict=True)
-        if other is results
-    ]
+    corrected = holm([judgement.p for _, judgement in family])
+    corrected_overlapping = holm([judgement.p_overlapping for _, judgement in family])
+    found = []
+    for (other, judgement), p, p_overlapping in zip(
+        family, corrected, corrected_overlapping, strict=True
+    ):
+        if other is results:
+            outcome = _outcome(judgement, p)
+            found.append(Verdict(judgement, outcome, p, p_overlapping, len(family)))
+    return found
 
 
-def _outcome(judgement: Judged, p: float) -> str:
+def _outcome(judgement: Judged, p: float) -> Outcome:
+    """Return what a claim's test says.
+
+    Args:
+        judgement: the claim with its test.
+        p: its p-value, corrected.
+    """
     if judgement.gap is None:
         return "not judged"
     if p > LEVEL:
         return "not shown"
-    is_higher = judgement.gap.mean > 0
-    return "shown" if is_higher == (judgement.claim.direction == "higher") else "opposite shown"
+    shown_direction = "higher" if judgement.gap.mean > 0 else "lower"
+    return "shown" if shown_direction == judgement.claim.direction else "opposite shown"
 
 
 def sentences(results: Results, page: Sequence[Results]) -> list[str]:
@@ -180,7 +196,8 @@ def p_text(p: float) -> str:
     """Return a p-value as pages show it."""
     if p < 0.001:
         return "p < 0.001"
-    digits = 3 if round(p, 3) != LEVEL else 5  # So that the reader sees on which side it is.
+    # Near the level there are more digits, so that the reader sees on which side of it p is.
+    digits = 5 if round(p, 3) == LEVEL else 3
     return f"p = {p:.{digits}f}"
 
 
