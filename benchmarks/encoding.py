@@ -27,9 +27,9 @@ import yaml
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.evaluation import last_round
+from fedward.evaluation import last_round, paired_difference
 from fedward.jobs import load_experiment, simulated_sites, site_names
-from fedward.lab.bench.markdown import difference_text, header_lines, mean_text, table_line
+from fedward.lab.bench.markdown import gap_text, header_lines, mean_text, table_line
 from fedward.lab.bench.runs import run_or_resume, whole_run
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
@@ -300,10 +300,10 @@ def runs(seeds: int, out: Path) -> None:
     (base, *_) = VARIANTS
     for name, values in metrics_by_variant.items():
         columns = {metric: [row[metric] for row in values] for metric in METRICS}
-        gaps = [
-            difference_text(columns[metric], [row[metric] for row in metrics_by_variant[base]], 4)
-            for metric in METRICS
-        ]
+        gaps = []
+        for metric in METRICS:
+            base_values = [row[metric] for row in metrics_by_variant[base]]
+            gaps.append(gap_text(paired_difference(columns[metric], base_values), digits=4))
         cells = [mean_text(columns[metric], 3) for metric in METRICS]
         differences = ["-"] * len(METRICS) if name == base else gaps
         print(table_line([name, *cells, *differences]))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fedward.evaluation import mean_and_interval, paired_difference
+from fedward.evaluation import mean_and_interval
 from fedward.evaluation.intervals import Interval
 
 _METRIC_NAMES = {
@@ -51,7 +51,7 @@ def table_line(cells: Sequence[str]) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Return content that a click unfolds on GitHub and on the site; empty if it is."""
+    """Return content that a click unfolds on GitHub and on the site; empty without content."""
     if not content:
         return ""
     summary_line = f'<details markdown="1"><summary>{summary}</summary>'
@@ -109,15 +109,8 @@ def spread_text(spread: Spread | None, digits: int = 3) -> str:
     return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
 
 
-def difference_text(ours: Sequence[float], theirs: Sequence[float], digits: int = 3) -> str:
-    """Return the mean of ours - theirs over pairs with its 95 % t interval; see
-    :func:`gap_text`.
-    """
-    return gap_text(paired_difference(ours, theirs), digits)
-
-
 def gap_text(gap: Interval, digits: int = 3) -> str:
-    """Return a difference with its interval; the difference alone for one pair."""
+    """Return a mean difference with its 95 % interval; the difference alone for one pair."""
     text = f"{gap.mean:+.{digits}f}"
     if gap.low is None:
         return text
