@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.bench import CUT_WHOLE, compared_seeds, cut
+from fedward.lab.bench.bench import CUT_DONE, compared_seeds, cut
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
 from fedward.methods import method_of
@@ -119,7 +119,7 @@ def test_a_cut_that_was_interrupted_is_made_again(data: Path) -> None:
     work = bench_of(data, "out")
     place = work.site_files / "seed-1" / "few"
     whole = (place / "site-1.yaml").read_bytes()
-    (place / CUT_WHOLE).unlink()
+    (place / CUT_DONE).unlink()
     (place / "site-1.yaml").write_bytes(whole[:50])
     cut(work.study, work.study.cells(), work.site_files, data)
     assert (place / "site-1.yaml").read_bytes() == whole

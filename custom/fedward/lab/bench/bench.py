@@ -5,6 +5,7 @@ import io
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
@@ -26,7 +27,7 @@ from fedward.lab.bench.tables import tables
 from fedward.lab.partition.command import add_partition
 from fedward.text import count
 
-CUT_WHOLE = "cut.done"
+CUT_DONE = "cut.done"
 """File that is written once all site files of a repetition are."""
 
 _ROUNDING = 2e-5
@@ -113,8 +114,9 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
     add_partition(parser)
     for folder, (source, *arguments) in study.partitions(cells).items():
         place = site_files / folder
-        whole = place / CUT_WHOLE if study.partition else place
-        if whole.exists():
+        # Folders named in ``sites`` may have been written by hand: that they exist is enough.
+        done = place / CUT_DONE if study.partition else place
+        if done.exists():
             continue
         if data is None:
             raise ConfigError(
@@ -135,7 +137,7 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
         shutil.rmtree(place, ignore_errors=True)
         with redirect_stdout(io.StringIO()):
             options.command(options)
-        whole.touch()
+        done.touch()
     for cell in cells:
         folder = study.folder(cell)
         if folder and not (site_files / folder).is_dir():
@@ -230,9 +232,10 @@ def _require_all_references(study: Study, file: Path, records: Mapping[Cell, Rec
     for record in kept:
         of_repetition = found.setdefault((record.variant, record.seed), set())
         of_repetition.add(Reference(**record.reference))
-    inputs = {record.reference["input"] for record in kept}
-    labels = sorted({record.reference["labels"] for record in kept})
-    expected = {reference for name in inputs for reference in references_on(name, labels)}
+    label_counts = sorted({record.reference["labels"] for record in kept})
+    expected: set[Reference] = set()
+    for input_name in {record.reference["input"] for record in kept}:
+        expected.update(references_on(input_name, label_counts))
     for variant in dict.fromkeys(record.variant for record in kept):
         for seed in study.seeds:
             missing = expected - found.get((variant, seed), set())
@@ -266,18 +269,19 @@ def _require_mean_of_sites(file: Path, record: Record) -> None:
 
 def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:
     """Raise ConfigError if seeds are said to differ in images or labels, and do not."""
-    used: dict[tuple[str, str, bool, str], Cell] = {}
+    first_with: dict[tuple[str, str, bool, str, str], Cell] = {}
     for cell, record in records.items():
         if record.repetition == "weights" or record.cut is None:
             continue
-        for images in (f"test {record.cut.test}", f"labels {record.cut.labels}"):
-            other = used.setdefault((cell.variant, cell.row, cell.doubled, images), cell)
+        for part, part_digest in asdict(record.cut).items():
+            of_row = (cell.variant, cell.row, cell.doubled)
+            other = first_with.setdefault((*of_row, part, part_digest), cell)
             if other != cell:
                 raise ConfigError(
                     f"{file}, {cell}",
                     "Delete both lines and run the study again.",
                     expected=f"other images and labels than those of seed {other.seed}",
-                    found=f"the same {images.split()[0]}",
+                    found=f"the same {part}",
                 )
 
 

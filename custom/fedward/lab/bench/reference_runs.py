@@ -11,6 +11,7 @@ from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import deviations
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.records import (
+    DIGITS,
     METRICS,
     Curve,
     Cut,
@@ -80,7 +81,7 @@ def missing_references(work: Repetitions, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def reference_settings(work: Repetitions, cell: Cell) -> Settings:
-    """Return on what the references of a cell's repetition depend."""
+    """Return what the references of a cell's repetition depend on, as their lines keep it."""
     settings = work.experiment(cell).model_dump(mode="json", include=_DEPENDS_ON)
     partition = work.study.partition_of(cell.variant)
     return {**settings, "partition": partition, "sites": work.study.folder(cell)}
@@ -122,11 +123,13 @@ def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
     cut, repetition = work.drawn(cell)
     lines: dict[str, Record] = {}
     for line in read_records(work.file).values():
+        # The folder of site files has the share of labels in its name.
+        in_this_folder = {**line.settings, "sites": settings["sites"]}
         same_images = (
             line.seed == cell.seed
             and line.cut is not None
             and line.cut.test == cut.test
-            and {**line.settings, "sites": settings["sites"]} == settings
+            and in_this_folder == settings
         )
         if same_images and line.reference.get("labels") == "all":
             lines[line.row] = replace(
@@ -138,14 +141,16 @@ def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
 def _record(
     work: Repetitions, cell: Cell, reference: Reference, outcome: Outcome, seconds: float
 ) -> Record:
-    """Return the line of a reference, whose values are those of each protocol."""
+    """Return the line of a reference. It has no rounds: one value is that of each protocol."""
     cut, repetition = work.drawn(cell)
     experiment = work.experiment(cell)
     sites: dict[str, dict[str, float]] = {}
     for site, values in outcome.sites.items():
         sites[site] = rounded({name: values.get(name) for name in ("images", *METRICS)})
     test = _test_values(outcome.sites)
-    validation = rounded({"": outcome.validation}).values()
+    curve = Curve((), (), {}, ())
+    if outcome.validation is not None:
+        curve = Curve((1,), (round(outcome.validation, DIGITS),), {}, ())
     return Record(
         variant=cell.variant,
         row=str(reference),
@@ -157,7 +162,7 @@ def _record(
         trainings=0,
         seconds=round(seconds, 1),
         megabytes=0.0,
-        curve=Curve((1,) * len(validation), tuple(validation), {}, ()),
+        curve=curve,
         test={"last": test, "global": test},
         pseudo_labels={},
         sites=sites,
@@ -177,5 +182,6 @@ def _test_values(sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     tested = [values for values in sites.values() if "accuracy" in values]
     images = sum(values["images"] for values in tested)
     if images:
-        means["pooled"] = sum(v["images"] * v["accuracy"] for v in tested) / images
+        right = sum(values["images"] * values["accuracy"] for values in tested)
+        means["pooled"] = right / images
     return rounded(means)

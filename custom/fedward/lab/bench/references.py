@@ -37,6 +37,7 @@ MODELS: Mapping[str, tuple[str, ...]] = {
 }
 """Input -> the models on it."""
 _ITERATIONS = 2000
+"""Iterations of a logistic regression at most."""
 
 Inputs: TypeAlias = Callable[[str, Images], Values]
 """Returns the input vectors (N, D) of a site's images, N > 0."""
@@ -92,12 +93,17 @@ class Reference(NamedTuple):
         return f"reference {' '.join(self)}"
 
 
-def references_on(name: str, labels: Sequence[str]) -> Iterator[Reference]:
-    """Yield the references that learn from an input, pooled and at each site alone."""
+def references_on(input_name: str, label_counts: Sequence[str]) -> Iterator[Reference]:
+    """Yield the references that learn from an input, pooled and at each site alone.
+
+    Args:
+        input_name: ``pixels`` or ``features``.
+        label_counts: ``few``, ``all`` or both.
+    """
     for sites in ("pooled", "alone"):
-        for model in MODELS[name]:
-            for label in labels:
-                yield Reference(name, model, sites, label)
+        for model in MODELS[input_name]:
+            for labels in label_counts:
+                yield Reference(input_name, model, sites, labels)
 
 
 class Outcome(NamedTuple):
@@ -150,21 +156,23 @@ class Fits:
             yield from self._all(fitted)
 
     def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
-        hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
-        labels = ("few", "all") if hidden else ("all",)
+        some_are_hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
+        label_counts = ("few", "all") if some_are_hidden else ("all",)
         training = [name for name, site in self.sites.items() if len(site.train)]
-        for name in self.inputs:
-            shared = {
-                "pooled": {"": self._members(name, list(self.sites))},
-                "alone": {site: self._members(name, [site]) for site in training},
+        for input_name in self.inputs:
+            members_of_models = {
+                "pooled": {"": self._members(input_name, list(self.sites))},
+                "alone": {site: self._members(input_name, [site]) for site in training},
             }
-            for reference in references_on(name, labels):
+            for reference in references_on(input_name, label_counts):
                 if reference not in fitted:
-                    yield reference, self._outcome(reference, shared[reference.sites])
+                    members_of = members_of_models[reference.sites]
+                    yield reference, self._outcome(reference, members_of)
 
-    def _members(self, name: str, sites: Sequence[str]) -> _Members:
-        to_inputs = self.inputs[name]
-        if name == "pixels":
+    def _members(self, input_name: str, sites: Sequence[str]) -> _Members:
+        """Return sites that share a model, with the inputs of their validation and test images."""
+        to_inputs = self.inputs[input_name]
+        if input_name == "pixels":
             to_inputs = self._components(to_inputs, sites)
         val = {}
         test = {}
@@ -187,10 +195,17 @@ class Fits:
         pca.fit(vectors)
         return lambda site, images: np.asarray(pca.transform(to_vectors(site, images)))
 
-    def _outcome(self, reference: Reference, shared: Mapping[str, _Members]) -> Outcome:
+    def _outcome(self, reference: Reference, members_of: Mapping[str, _Members]) -> Outcome:
+        """Fit a reference, and return what it reached.
+
+        Args:
+            reference: what it learns from.
+            members_of: name of each of its models, as in :attr:`Outcome.chosen` -> the sites that
+                share it.
+        """
         outcome = Outcome({}, None, {}, [])
         validation: list[float | None] = []
-        for name, members in shared.items():
+        for name, members in members_of.items():
             inputs = []
             labels = []
             for site in members.sites:
@@ -215,7 +230,7 @@ class Fits:
     ) -> tuple[float, list[float | None], _Classifier]:
         """Return the best strength on validation images, its values at the sites, and its model.
 
-        On ties the smallest one is chosen.
+        On ties the smallest one is chosen, and so it is without validation images.
         """
         tried = []
         for strength in STRENGTHS[model]:
@@ -225,10 +240,9 @@ class Fits:
             for site, vectors in members.val.items():
                 scores, truths = self._answers(classifier, vectors, self.sites[site].val)
                 values.append(self._metrics(scores, truths)[self.experiment.key_metric])
-            tried.append((mean(values) or 0.0, strength, values, classifier))
-        best = max(value for value, *_ in tried)
-        _, strength, values, classifier = next(row for row in tried if row[0] == best)
-        return strength, values, classifier
+            tried.append((strength, values, classifier))
+        # Of equal values `max` takes the first, and strengths rise.
+        return max(tried, key=lambda trial: mean(trial[1]) or 0.0)
 
     def _test(self, outcome: Outcome, site: str, classifier: _Classifier, vectors: Values) -> None:
         """Add a site's test values and answers to an outcome."""
@@ -282,7 +296,7 @@ def _classifier(model: str, strength: float, seed: int, labels: Labels) -> _Clas
 
     Args:
         model: one of :data:`STRENGTHS`.
-        strength: C, or the shrinkage.
+        strength: C above 0, or the shrinkage in [0, 1].
         seed: of its draws.
         labels: (N,) that it will be fitted to.
     """
@@ -296,6 +310,7 @@ def _classifier(model: str, strength: float, seed: int, labels: Labels) -> _Clas
         return _OnlyClass(labels)
     made: _Classifier
     if model == "svm":
+        # Ties are broken by the decision values, from which its scores are made as well.
         made = SVC(C=strength, break_ties=True, random_state=seed)
     elif model == "logistic":
         made = make_pipeline(StandardScaler(), LogisticRegression(C=strength, max_iter=_ITERATIONS))
@@ -307,12 +322,14 @@ def _classifier(model: str, strength: float, seed: int, labels: Labels) -> _Clas
 def _probabilities(classifier: Any, vectors: Values) -> Values:
     """Return scores (N, classes seen) in [0, 1], whose largest is the predicted class.
 
-    A support vector machine has no probabilities: a softmax of its decision values ranks alike.
+    A support vector machine has no probabilities. The softmax of its decision values orders classes
+    as they do.
     """
     if hasattr(classifier, "predict_proba"):
         return np.asarray(classifier.predict_proba(vectors), np.float64)
     decisions = np.asarray(classifier.decision_function(vectors), np.float64)
     if decisions.ndim == 1:
+        # Two classes have one decision value d: the softmax of -d/2 and d/2 is its sigmoid.
         decisions = np.stack([-decisions, decisions], axis=1) / 2
     exponentials = np.exp(decisions - decisions.max(axis=1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True))
