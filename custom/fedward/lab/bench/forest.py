@@ -54,8 +54,9 @@ class Group:
 
 
 def baseline_of(results: Results) -> str:
-    """Return the row that others are compared with: few labels, else the first pair's, else the
-    first row.
+    """Return the row that others are compared with.
+
+    It is that of few labels, else the second one of the study's first pair, else the first row.
     """
     study = results.study
     if study.lower:

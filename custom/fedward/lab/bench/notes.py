@@ -1,6 +1,6 @@
 """What the numbers of a study support: intervals, regime, bounds, convergence, and its claims."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN
 from fedward.lab.bench.markdown import metric_name
@@ -73,60 +73,59 @@ def _bounds_note(results: Results) -> str:
 
 def _convergence_note(results: Results) -> str:
     """Return the rows whose convergence is not shown, and a line for each value that moves."""
+    study = results.study
     not_shown: list[str] = []
-    failed: list[str] = []
-    trained = 0
-    some_doubled = False
+    moving: list[str] = []
+    trained_rows = 0
     for variant, row in rows_that_ran(results):
-        title = _title(results, variant, row)
-        texts = {
-            metric: results.unconverged(variant, row, metric) for metric in results.study.metrics
-        }
-        records = results.by_seed(variant, row).values()
-        trained += any(record.rounds > 1 for record in records)
-        some_doubled = some_doubled or bool(results.doubled(variant, row))
+        title = study.in_variant(variant, study.rows[row].title)
+        texts = {metric: results.unconverged(variant, row, metric) for metric in study.metrics}
+        if any(record.rounds > 1 for record in results.by_seed(variant, row).values()):
+            trained_rows += 1
         if NOT_SHOWN in texts.values():
             not_shown.append(title)
         for metric, text in texts.items():
             if text and text != NOT_SHOWN:
                 reason = text.removeprefix(NOT_CONVERGED)
-                failed.append(f"    - *{title}*, {metric_name(metric)}: {reason}.")
+                moving.append(f"    - *{title}*, {metric_name(metric)}: {reason}.")
     parts = []
-    if not_shown and len(not_shown) == trained and some_doubled:
-        parts.append(
-            "shown for no row that trains, as none has both several repetitions and one of them "
-            "with twice the rounds as well"
-        )
-    elif not_shown and len(not_shown) == trained:
-        parts.append("shown for no row that trains, as none ran with twice the rounds as well")
-    elif not_shown:
+    if not_shown and len(not_shown) < trained_rows:
         parts.append(f"not shown for {_listed([f'*{title}*' for title in not_shown])}")
-    if failed:
+    elif not_shown:
+        parts.append(f"shown for no row that trains, as {_lacking(results)}")
+    if moving:
         parts.append("these values have not converged:")
     if not parts:
         return ""
-    ending = "" if failed else "."
-    return "\n".join([f"**Convergence**: {'; '.join(parts)}{ending}", *failed])
+    ending = "" if moving else "."
+    return "\n".join([f"**Convergence**: {'; '.join(parts)}{ending}", *moving])
 
 
-def _title(results: Results, variant: str, row: str) -> str:
-    title = results.study.rows[row].title
-    variant_title = results.study.variants[variant].title
-    return f"{variant_title}: {title}" if variant_title else title
+def _lacking(results: Results) -> str:
+    """Return what all rows that train lack to show convergence."""
+    if any(results.doubled(variant, row) for variant, row in rows_that_ran(results)):
+        return "none has both several repetitions and one of them with twice the rounds as well"
+    return "none ran with twice the rounds as well"
 
 
-def _by_text(results: Results, by_variant: dict[str, str]) -> str:
-    """Return the texts of all variants, each with the variants that it is of unless of all."""
-    texts: dict[str, list[str]] = {}
-    for variant, text in by_variant.items():
+def _by_text(results: Results, text_of: Mapping[str, str]) -> str:
+    """Return each text once, with the titles of its variants unless it is of all.
+
+    Args:
+        results: of the study.
+        text_of: variant -> text; empty ones are left out.
+    """
+    titles_of: dict[str, list[str]] = {}
+    for variant, text in text_of.items():
         if text:
-            texts.setdefault(text, []).append(results.study.variants[variant].title)
+            titles_of.setdefault(text, []).append(results.study.variants[variant].title)
     parts = []
-    for text, titles in texts.items():
-        is_of_all = len(titles) == len(by_variant)
+    for text, titles in titles_of.items():
+        is_of_all = len(titles) == len(text_of)
         parts.append(text if is_of_all else f"{text} ({_listed(titles)})")
     return "; ".join(parts)
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return the names, each of them once."""
     return ", ".join(dict.fromkeys(names))

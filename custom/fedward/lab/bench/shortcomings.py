@@ -1,7 +1,6 @@
 """Where the rows of a study fail: at the lowest site, in rare classes, below the baseline."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from fedward.lab.bench.forest import Difference, baseline_of, groups_of
@@ -12,16 +11,15 @@ _MOST_ROWS = 3
 """Number of rows below the baseline that are named, the lowest first."""
 _MUCH = 0.05
 """How far Macro F1 is below Accuracy if rare classes are recognised clearly less well."""
-_CLASSES = ("accuracy", "f1_macro")
-"""The first counts every image once, the second every class."""
 
 
 def shortcomings(results: Results) -> str:
     """Return a list of where rows fail, from the recorded lines; empty if nothing has run."""
-    lines = [line for line in (_sites(results), _classes(results), _below(results)) if line]
+    sentences = [_sites(results), _classes(results), _below(results)]
+    lines = [f"- {sentence}" for sentence in sentences if sentence]
     if not lines:
         return ""
-    return "\n".join(["**Where it fails**", "", *(f"- {line}" for line in lines)])
+    return "\n".join(["**Where it fails**", "", *lines])
 
 
 def _below(results: Results) -> str:
@@ -35,36 +33,42 @@ def _below(results: Results) -> str:
     ]
     if not compared:
         return ""
-    below = [(title, one) for title, one in compared if _is_below(one)]
+    below = [(title, difference) for title, difference in compared if _is_below(difference)]
     baseline = results.study.rows[baseline_of(results)].title
     if not below:
         return f"No row has its whole interval of {metric_name(metric)} below *{baseline}*."
     below.sort(key=lambda titled: titled[1].gap.mean)
-    rows = [_named(title, one) for title, one in below[:_MOST_ROWS]]
+    rows = [_named(title, difference) for title, difference in below[:_MOST_ROWS]]
     more = len(below) - len(rows)
     others = f", and {more} more" if more else ""
-    withheld = sum(one.withheld for _, one in below)
-    if withheld == len(below):
-        note = f"No conclusion may be drawn from {'it' if len(below) == 1 else 'them'}."
-    elif withheld:
-        note = (
-            f"No conclusion may be drawn from {withheld} of them, and from the others only where "
-            "it was claimed."
-        )
-    else:
-        note = "A conclusion may be drawn only where it was claimed."
+    withheld = sum(difference.withheld for _, difference in below)
     return (
         f"Lower in {metric_name(metric)} than *{baseline}*, with the whole interval below 0: "
-        f"{', '.join(rows)}{others}. {note}"
+        f"{', '.join(rows)}{others}. {_conclusions(withheld, len(below))}"
     )
 
 
+def _conclusions(withheld: int, rows: int) -> str:
+    """Return what may be concluded from some rows, of which the rules withhold some."""
+    if withheld == rows:
+        them = "it" if rows == 1 else "them"
+        return f"No conclusion may be drawn from {them}."
+    if withheld:
+        return (
+            f"No conclusion may be drawn from {withheld} of them, and from the others only where "
+            "it was claimed."
+        )
+    return "A conclusion may be drawn only where it was claimed."
+
+
 def _is_below(difference: Difference) -> bool:
+    """Return whether a difference has its whole interval below 0."""
     return difference.gap.high is not None and difference.gap.high < 0
 
 
-def _named(group: str, difference: Difference) -> str:
-    name = f"{difference.title}, {group}" if group else difference.title
+def _named(variant_title: str, difference: Difference) -> str:
+    """Return a row's name and its difference, with the variant if the study names variants."""
+    name = f"{difference.title}, {variant_title}" if variant_title else difference.title
     return f"*{name}* {gap_text(difference.gap)}"
 
 
@@ -73,21 +77,30 @@ def _sites(results: Results) -> str:
     metric = results.study.metrics[0]
     for variant, row in _described(results, metric):
         records = results.by_seed(variant, row)
-        by_seed = {seed: record.of_sites(metric) for seed, record in records.items()}
-        by_seed = {seed: values for seed, values in by_seed.items() if len(values) > 1}
-        if by_seed:
+        of_repetitions = [record.of_sites(metric) for record in records.values()]
+        of_repetitions = [of_sites for of_sites in of_repetitions if len(of_sites) > 1]
+        if of_repetitions:
             title = results.study.rows[row].title
-            return f"Sites with *{title}*: {_ends(by_seed, metric)}."
+            return f"Sites with *{title}*: {_lowest_and_highest(of_repetitions, metric)}."
     return ""
 
 
-def _ends(by_seed: Mapping[int, Mapping[str, float]], metric: str) -> str:
-    lowest = [min(values.values()) for values in by_seed.values()]
-    highest = [max(values.values()) for values in by_seed.values()]
-    names = Counter(min(values, key=values.__getitem__) for values in by_seed.values())
-    name, times = names.most_common(1)[0]
-    where = f" ({name} each time)" if 1 < len(by_seed) == times else ""
-    repetitions = f"means of {len(by_seed)} repetitions" if len(by_seed) > 1 else "one repetition"
+def _lowest_and_highest(of_repetitions: Sequence[Mapping[str, float]], metric: str) -> str:
+    """Return the values at the lowest and the highest site, in words.
+
+    Args:
+        of_repetitions: one or more, each with site -> value.
+        metric: what the values are of.
+    """
+    lowest = [min(of_sites.values()) for of_sites in of_repetitions]
+    highest = [max(of_sites.values()) for of_sites in of_repetitions]
+    lowest_sites = {min(of_sites, key=of_sites.__getitem__) for of_sites in of_repetitions}
+    where = ""
+    repetitions = "one repetition"
+    if len(of_repetitions) > 1:
+        repetitions = f"means of {len(of_repetitions)} repetitions"
+        if len(lowest_sites) == 1:
+            where = f" ({lowest_sites.pop()} each time)"
     return (
         f"{metric_name(metric)} is {fmean(lowest):.3f} at the lowest{where}, and "
         f"{fmean(highest):.3f} at the highest ({repetitions})"
@@ -95,19 +108,21 @@ def _ends(by_seed: Mapping[int, Mapping[str, float]], metric: str) -> str:
 
 
 def _classes(results: Results) -> str:
-    """Return how far the mean over classes is below the mean over images, which rare classes
-    hardly change; lines have no value by class.
+    """Return how far the mean over classes is below the mean over images.
+
+    Rare classes hardly change the latter. Recorded lines have no value of each class.
     """
-    if not set(_CLASSES) <= set(results.study.metrics):
+    # The first counts every image once, the second every class.
+    metrics = ("accuracy", "f1_macro")
+    if not set(metrics) <= set(results.study.metrics):
         return ""
-    for variant, row in _described(results, *_CLASSES):
-        every_image, every_class = (
-            fmean(results.test_values(variant, row, metric).values()) for metric in _CLASSES
-        )
+    for variant, row in _described(results, *metrics):
+        accuracy = fmean(results.test_values(variant, row, "accuracy").values())
+        macro_f1 = fmean(results.test_values(variant, row, "f1_macro").values())
         title = results.study.rows[row].title
-        numbers = f"Macro F1 is {every_class:.3f} and Accuracy {every_image:.3f}"
+        numbers = f"Macro F1 is {macro_f1:.3f} and Accuracy {accuracy:.3f}"
         conclusion = ""
-        if every_image - every_class >= _MUCH:
+        if accuracy - macro_f1 >= _MUCH:
             conclusion = ", so rare classes are recognised less often"
         return f"Classes with *{title}*: {numbers}{conclusion}."
     return ""

@@ -287,6 +287,11 @@ class Study(_Part):
         """The variant that the others are compared with."""
         return next(iter(self.variants))
 
+    def in_variant(self, variant: str, text: str) -> str:
+        """Return a text behind the title of its variant, if the study names variants."""
+        title = self.variants[variant].title
+        return f"{title}: {text}" if title else text
+
     def rows_of(self, variant: str) -> tuple[str, ...]:
         """Return the rows that a variant changes, in the study's order."""
         chosen = self.variants[variant].rows
@@ -366,6 +371,7 @@ class Study(_Part):
         data set is divided.
         """
         partition = self.partition_of(variant)
+        # Shares of images are the same under all seeds.
         texts = [partition] if partition else [text.format(seed=0) for text in self.sites.values()]
         return max((test_per_training(shlex.split(text)) for text in texts), default=0.0)
 

@@ -1,6 +1,4 @@
-"""One table of all studies: what few labels reach, and how far sites alone, methods and all labels
-are from it.
-"""
+"""One table of all studies: what few labels reach, and how far the other rows are from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,11 +79,14 @@ def _row_cell(results: Results, row: str, *, name: bool) -> str:
     variant = study.first_variant
     if not row or row not in study.rows_of(variant):
         return ""
-    places = ((variant, row), (variant, study.lower))
-    gap = results.gap(*places, study.metrics[0])
+    metric = study.metrics[0]
+    place = (variant, row)
+    few = (variant, study.lower)
+    gap = results.gap(place, few, metric)
     if gap is None:
         return ""
-    text = _difference(gap, bool(refusal(results, places, study.metrics[0])))
+    is_withheld = bool(refusal(results, (place, few), metric))
+    text = _difference(gap, is_withheld)
     return f"{study.rows[row].title}: {text}" if name else text
 
 

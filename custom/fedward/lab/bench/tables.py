@@ -167,12 +167,12 @@ def _reference_table(results: Results) -> str:
     study = results.study
     table = Table(["reference", "seeds", *map(metric_name, study.metrics)])
     with_own = {record.variant for record in results.records.values() if record.reference}
-    for name, variant in study.variants.items():
-        if name not in with_own:
+    for variant in study.variants:
+        if variant not in with_own:
             continue
-        for title, records in results.references(name).items():
+        for title, records in results.references(variant).items():
             cells = [_reference_value(records, metric) for metric in study.metrics]
-            table.add(f"{variant.title}: {title}", _seeds(records), *cells)
+            table.add(study.in_variant(variant, title), _seeds(records), *cells)
     return table.markdown() if table.lines else ""
 
 
@@ -338,9 +338,7 @@ def _above_first_variant(results: Results, variant: str, row: str, metric: str) 
 
 def _full_title(results: Results, variant: str, row: str) -> str:
     """Return the title of a row with that of its variant, if the study names variants."""
-    title = _title(results, row)
-    variant_title = results.study.variants[variant].title
-    return f"{variant_title}: {title}" if variant_title else title
+    return results.study.in_variant(variant, _title(results, row))
 
 
 def _convergence_table(results: Results) -> str:
@@ -384,18 +382,16 @@ def _relative_table(results: Results) -> str:
     """Return the study's pairs as papers compare them: in percent, with what a row costs more."""
     study = results.study
     metric_names = [f"{metric_name(metric)}, RI %" for metric in study.metrics]
-    columns = ["relative improvement", *metric_names, "additional cost %"]
-    table = Table(columns)
+    table = Table(["relative improvement", *metric_names, "additional cost %"])
     for variant, ours, theirs in results.pairs():
         cells = []
         for metric in study.metrics:
             improvement = results.relative_improvement(variant, ours, theirs, metric)
             is_withheld = results.bounds_refusal(variant, metric)
             cells.append("withheld" if is_withheld else _signed(improvement))
-        title = f"{study.rows[ours].title} over {study.rows[theirs].title}"
-        if study.variants[variant].title:
-            title = f"{study.variants[variant].title}: {title}"
-        table.add(title, *cells, _signed(results.additional_cost(variant, ours, theirs)))
+        pair = f"{study.rows[ours].title} over {study.rows[theirs].title}"
+        additional_cost = _signed(results.additional_cost(variant, ours, theirs))
+        table.add(study.in_variant(variant, pair), *cells, additional_cost)
     return table.markdown() if table.lines else ""
 
 
@@ -470,14 +466,16 @@ def _peer_table(results: Results) -> str:
         if not runs:
             continue
         if known:
-            cells = [
-                _share_text([community(picks, known[name]) for picks in runs]) for name in known
-            ]
-            chances = {
-                name: f"{100 * community(runs[0], known[name]).chance:.0f} %" for name in known
-            }
+            cells = []
+            for name, members in known.items():
+                of_runs = [community(picks, members) for picks in runs]
+                cells.append(_share_text(of_runs))
+                # Sites are the same in all runs, and with them what chance gives.
+                chances[name] = f"{100 * of_runs[0].chance:.0f} %"
         else:
-            found = [community(picks, part) for picks in runs for part in found_communities(picks)]
+            found = []
+            for picks in runs:
+                found += [community(picks, members) for members in found_communities(picks)]
             cells = [_share_text(found)]
         table.add(title, *cells)
     if chances:
@@ -503,6 +501,7 @@ def _work_table(results: Results) -> str:
         megabytes = f"{fmean(record.megabytes for record in records):.1f}"
         row = results.study.rows[records[0].row]
         if row.alone or row.sites == CENTRALISED:
-            megabytes = "-"  # The simulation's own: no hospital would send them.
+            # Only the simulation moves this data: no hospital would send it.
+            megabytes = "-"
         table.add(title, f"{rounds:.0f}", f"{trainings:.0f}", f"{seconds:.0f}", megabytes)
     return table.markdown()
