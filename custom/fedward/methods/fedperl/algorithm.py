@@ -33,7 +33,7 @@ from fedward.methods.server_labels import (
     train_at_server,
 )
 from fedward.methods.server_optimizer import advance
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
 from fedward.model_state import State
 from fedward.seeds import torch_generator
 
@@ -45,12 +45,16 @@ class FedPerlState(ServerState):
     seen: list[str] = field(default_factory=list)
     """The sites that have trained, sorted."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """``features`` (M, F) of the sites in ``seen``; empty before a site has trained.
+    """``features`` (M, F) float64 of the M sites in ``seen``; empty before a site has trained.
 
-    One tensor holds them all, because there may be thousands of sites.
+    One tensor holds them all, because there may be thousands of sites. It has a name, because the
+    server saves mappings of tensors.
     """
     accuracy: dict[str, float] = field(default_factory=dict)
-    """Accuracy of each site's last model on the server's images; empty if no policy needs it."""
+    """Accuracy in [0, 1] of each site's last model on the server's validation images.
+
+    It is empty if the policy does not need it.
+    """
 
     @property
     def features(self) -> dict[str, Tensor]:
@@ -88,12 +92,11 @@ class FedPerl(Algorithm[FedPerlState]):
         self.settings = settings
         self.weight = steps_taken
         self.description = description_of(settings.similarity, settings.similarity_scale)
-        needs_validation = settings.policy in ("validation", "gated_validation")
         self.peer_rule = PeerRule(
             settings.committee, settings.anonymise, settings.allow_single_peer
         )
         images = images_at_server(settings)
-        if needs_validation:
+        if settings.compares_accuracies:
             images |= {"validation"}
         self.requirements = Requirements(
             sends=Sends(
@@ -147,17 +150,23 @@ class FedPerl(Algorithm[FedPerlState]):
             )
             advance(state, mean, settings, federation.parameters)
             trained = [update for update in updates if update.steps]
-            features = {}
-            for update in trained:
-                features[update.site] = self.description.of(
-                    update.state, federation.network, federation.seed
-                )
-            state.remember(features)
-            if federation.validate is not None:
-                for update in trained:
-                    state.accuracy[update.site] = federation.validate(update.state)
+            self._describe(trained, state, federation)
             train_at_server(state, round_, federation)
             state.round = round_
+
+    def _describe(
+        self, trained: Sequence[ClientUpdate], state: FedPerlState, federation: Federation
+    ) -> None:
+        """Store the features and the accuracies of the models that sites have just trained."""
+        features = {}
+        for update in trained:
+            features[update.site] = self.description.of(
+                update.state, federation.network, federation.seed
+            )
+        state.remember(features)
+        if federation.validate is not None:
+            for update in trained:
+                state.accuracy[update.site] = federation.validate(update.state)
 
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
@@ -182,8 +191,12 @@ class FedPerl(Algorithm[FedPerlState]):
         for site, index, row in zip(participants, indices, similarities, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
             closest = _closest(row, index, max(settings.committee, LOGGED_NEIGHBOURS))
-            committee = self._committee(index, row, closest, accuracy, generator)
-            peers_of_sites[site] = self.peer_rule.allowed([state.seen[peer] for peer in committee])
+            if settings.peers == "random":
+                chosen = random_peers(index, settings.committee, range(len(row)), generator)
+            else:
+                chosen = closest[: settings.committee]
+            teachers = self._teachers(index, chosen, row, accuracy)
+            peers_of_sites[site] = self.peer_rule.allowed([state.seen[peer] for peer in teachers])
             record.add(site, closest, row)
         return peers_of_sites, {"peers": record.row(peers_of_sites)}
 
@@ -193,37 +206,35 @@ class FedPerl(Algorithm[FedPerlState]):
         return {f"peer{number}": model for number, model in enumerate(models)}
 
     def _tasks(
-        self, sites: Sequence[str], peers: Mapping[str, Sequence[str]], federation: Federation
+        self,
+        sites: Sequence[str],
+        peers_of_sites: Mapping[str, Sequence[str]],
+        federation: Federation,
     ) -> dict[str, ClientTask]:
+        """Return the task of each site, with the models that it is sent of its peers."""
         return {
-            site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites
+            site: ClientTask(models=self.peer_models(peers_of_sites[site], federation))
+            for site in sites
         }
 
-    def _committee(
+    def _teachers(
         self,
         site: int,
+        peers: Sequence[int],
         similarities: Tensor,
-        closest: Sequence[int],
         accuracy: Mapping[int, float],
-        generator: torch.Generator,
     ) -> list[int]:
-        """Return the peers that may teach a site.
+        """Return those of a site's chosen peers that the policy lets teach it.
 
         Sites are indices in [0, M) of the M sites that have trained.
 
         Args:
             site: index of the site.
+            peers: indices of its peers, in the order of choice.
             similarities: (M,), the site's similarity to each of the M sites.
-            closest: the sites most similar to it, in falling order of similarity.
-            accuracy: index -> accuracy of the site's last model; empty if no policy needs it.
-            generator: draws random peers.
+            accuracy: index -> accuracy of the site's last model; empty if the policy needs none.
         """
         settings = self.settings
-        if settings.peers == "random":
-            all_sites = range(len(similarities))
-            peers = random_peers(site, settings.committee, all_sites, generator)
-        else:
-            peers = list(closest[: settings.committee])
         if settings.policy == "validation":
             return validation_policy(peers, accuracy, site)
         if settings.policy == "gated_validation":
@@ -234,7 +245,7 @@ class FedPerl(Algorithm[FedPerlState]):
             if len(similarities) < 3:
                 return []
             return gated_similarity_policy(peers, similarities, site, settings.gate)
-        return peers
+        return list(peers)
 
 
 def _closest(similarities: Tensor, site: int, count: int) -> list[int]:

@@ -43,9 +43,9 @@ def pseudo_label(
     Edge cases: P = 0: exactly FixMatch on ``local``. Peers equal to local: "mean" is FixMatch on
     ``local`` up to rounding. NaN in any p_i: not kept, because a broken peer cannot label.
 
-    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ. τ = 0.6 would nearly
-    always pass, as the maximum of the sum is at least (T + 1) / K. The authors' code divides by
-    T + 1. The sum stays available.
+    Deviates: eq. (5) and (7) compare the sum of P + 1 probabilities with τ. It would nearly always
+    exceed τ = 0.6, as its maximum over K classes is at least (P + 1) / K. The authors' code divides
+    by P + 1. The sum stays available.
     """
     mean = committee_mean(local, peers)
     if combine == "sum":
@@ -132,7 +132,7 @@ class FedPerlObjective(FixMatchObjective):
         return super().label(committee_mean(local, peers), batch, statistics, inputs)
 
     def follows(self, peers: Tensor | None) -> bool:
-        """Return whether there are peers to stay close to."""
+        """Return whether the loss keeps the site's predictions close to those of peers."""
         return peers is not None and self.settings.consistency_weight > 0
 
 

@@ -16,8 +16,8 @@ class FedPerlSettings(FixMatchSettings):
     """
 
     consistency_weight: float = Field(0.01, ge=0.0)
-    """γ: weight of the distance to the peers' predictions. Paper: 0.01. The authors' code detaches
-    this term, so that it trains nothing, as with 0."""
+    """γ: weight of the distance to the peers' predictions. Paper: 0.01. In the authors' code no
+    gradient flows through this term, which is as if γ were 0."""
     committee: int = Field(2, ge=0)
     """T: peers of one site; 0 is SSFL. Paper: 2."""
     warm_up: int = Field(10, ge=0)
@@ -30,10 +30,11 @@ class FedPerlSettings(FixMatchSettings):
     peers: Literal["similar", "random"] = "similar"
     """Which sites become peers: those with the most similar models, or any."""
     policy: Literal["static", "validation", "gated_validation", "gated_similarity"] = "static"
-    """Which peers may teach: all; those at least as accurate as the site on the server's validation
-    images; those whose accuracy there, or whose similarity to the site, is at least ``gate``."""
+    """Which peers may teach a site. ``static``: all. ``validation``: those at least as accurate as
+    the site on the server's validation images. ``gated_validation``: those whose accuracy there is
+    at least ``gate``. ``gated_similarity``: those whose similarity to the site is."""
     gate: float = Field(0.85, ge=-1.0, le=1.0)
-    """ρ of the gated policies. Paper: 0.75, 0.85, 0.95."""
+    """ρ of the gated policies: an accuracy in [0, 1], or a cosine. Paper: 0.75, 0.85, 0.95."""
     similarity: Literal["moments", "rows", "answers"] = "moments"
     """What describes a site's model when models are compared: the moments of all tensors that
     travel; those of each class's row of the classifier; or its answers to one image of noise, as in
@@ -53,18 +54,23 @@ class FedPerlSettings(FixMatchSettings):
         return {**super().loss_weights, "consistency_weight": self.consistency_weight}
 
     @property
+    def compares_accuracies(self) -> bool:
+        """Whether the policy needs accuracies on the server's validation images."""
+        return self.policy in ("validation", "gated_validation")
+
+    @property
     def one_label(self) -> str:
         """The setting that takes one label per image, as ``name=value``; empty if there is none.
 
         Validation policies compare accuracies, which take one label per image.
         """
         setting = super().one_label or changed(self, "combine")
-        if not setting and self.policy in ("validation", "gated_validation"):
+        if not setting and self.compares_accuracies:
             setting = f"policy={self.policy}"
         return setting
 
     @model_validator(mode="after")
-    def _sum_of_the_paper(self) -> "FedPerlSettings":
+    def _sum_needs_a_fixed_threshold(self) -> "FedPerlSettings":
         if self.combine == "sum" and self.pseudo_labels != "fixed":
             raise ValueError(
                 "combine=sum gives no probabilities, which "
@@ -74,7 +80,7 @@ class FedPerlSettings(FixMatchSettings):
         return self
 
     @model_validator(mode="after")
-    def _gate_of_a_cosine(self) -> "FedPerlSettings":
+    def _similarity_gate_needs_cosines(self) -> "FedPerlSettings":
         if self.policy == "gated_similarity" and self.similarity == "answers":
             raise ValueError(
                 "policy=gated_similarity compares cosines with its gate, and similarity=answers has"
@@ -83,7 +89,7 @@ class FedPerlSettings(FixMatchSettings):
         return self
 
     @model_validator(mode="after")
-    def _no_lone_peer(self) -> "FedPerlSettings":
+    def _refuses_a_lone_peer(self) -> "FedPerlSettings":
         if self.anonymise and self.committee == 1 and not self.allow_single_peer:
             raise ValueError(
                 "committee=1 with anonymise=true hands one hospital's model to another: use "
