@@ -43,7 +43,6 @@ from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.subgroup_columns import subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
 from fedward.lab.partition.write import POOLED, site_texts, write_files
-from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
 from fedward.sites.hiding_windows import window_words
 from fedward.sites.rendering import PLAIN, Frames, Rendering
@@ -52,6 +51,40 @@ from fedward.terminal import column_with_names
 
 EVALUATION = "evaluation"
 """Name of the site that has the validation and test images of all, and trains nothing."""
+_EVALUATED = ("val", "test")
+"""Splits that give numbers."""
+_LARGER_SHARES = (
+    (0.15, 0.25),
+    (0.2, 0.25),
+    (0.25, 0.25),
+    (0.25, 0.3),
+    (0.3, 0.3),
+    (0.3, 0.4),
+    (0.0, 0.4),
+    (0.0, 0.45),
+    (0.0, 0.5),
+)
+"""Shares of validation and test images that are tried, in this order."""
+_OPTIONS = {
+    "sites": "sites",
+    "by": "by",
+    "gamma": "dirichlet",
+    "labelled": "labelled",
+    "labelled_sites": "labelled-sites",
+    "oracle": "oracle",
+    "images": "images",
+    "prefix": "prefix",
+    "val": "val",
+    "test": "test",
+    "evaluate_together": "evaluate-together",
+    "server": "server",
+    "pooled": "pooled",
+    "resplit": "resplit",
+    "seed": "seed",
+    "classes": "classes",
+    "contradicting": "contradicting",
+}
+"""Field of :class:`Wanted` -> its option."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +139,18 @@ class Wanted:
     as whole images or groups allow; they are public images."""
 
 
+class _Division(NamedTuple):
+    """The rows of all sites."""
+
+    cut: Cut
+    public: Cut
+    """The server's, where it has a share of the images."""
+    copies: frozenset[int]
+    """Rows that are left out, as a copy of them is in another split."""
+    lost: Sequence[str] = ()
+    """A note of the classes that lose all their training images by that; empty without any."""
+
+
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
     """Write the site files of a data set, and ``data.json`` with what jobs should know of it.
 
@@ -127,25 +172,44 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         with faults.noted(by=likely_column):
             check_column(pool, wanted.by)
         wanted = replace(wanted, by=likely_column)
-    cut: Cut = {}
-    public: Cut = {}
-    copies = frozenset[int]()
-    lost: Sequence[str] = ()
+    division: _Division | None = None
     shares: list[float] = []
     with faults.noted_unless(TooFewImagesError):
-        cut, public, copies, lost = _divided(pool, wanted)
-        if wanted.pooled:
-            cut = _centralised(cut)
-        shares = _shares(cut, wanted)
-        if wanted.evaluate_together:
-            cut = _evaluated_together(cut, wanted)
-            shares.append(1.0)
+        division, shares = _all_sites(pool, wanted)
     faults.refuse()
-    written = {**cut, **public}
-    shares += [1.0] * len(public)
-    pool = pool.noting(unused_note(pool, written, wanted.by, copies))
-    pool = pool.noting(lost)
+    assert division is not None, "its error was noted, or follows from one that was"
+    written = {**division.cut, **division.public}
+    pool = pool.noting(unused_note(pool, written, wanted.by, division.copies))
+    pool = pool.noting(division.lost)
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
+    _refuse_other_sites(texts, out)
+    _refuse_server_of_another_cut(texts, out)
+    spec = pool.data_spec()
+    if wanted.titles:
+        spec["titles"] = _titles(pool, wanted)
+    texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
+    better_command = ""
+    better = _better_cut(pool, division.cut, wanted)
+    if better:
+        better_out = _measured_folder(out)
+        better_command = command_of(source, better_out, better)
+        # Doctor and run say it, too, and they may be called in another folder.
+        images = better.images and better.images.absolute()
+        command_anywhere = command_of(
+            source.absolute(), better_out.absolute(), replace(better, images=images)
+        )
+        texts[out / MEASURING_CUT] = f"{command_anywhere}\n"
+    write_files(texts)
+    return summary(pool, written, shares, out, better_command)
+
+
+def _refuse_other_sites(texts: Mapping[Path, str], out: Path) -> None:
+    """Raise ConfigError if the folder has site files of another cut.
+
+    Args:
+        texts: the files of this cut.
+        out: folder they are for.
+    """
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
         raise ConfigError(
@@ -154,22 +218,6 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
             expected="no other site files, which a run would take for sites",
             found=f"{', '.join(other_files):.200}",
         )
-    _refuse_server_of_another_cut(texts, out)
-    spec = pool.data_spec()
-    if wanted.titles:
-        spec["titles"] = _titles(pool, wanted)
-    texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
-    cure = _cure(pool, cut, wanted)
-    if cure:
-        # Doctor and run say it, too, and they may be called in another folder.
-        images = cure.images and cure.images.absolute()
-        measuring_cut = command_of(
-            source.absolute(), _measured_folder(out).absolute(), replace(cure, images=images)
-        )
-        texts[out / MEASURING_CUT] = f"{measuring_cut}\n"
-    write_files(texts)
-    better = command_of(source, _measured_folder(out), cure) if cure else ""
-    return summary(pool, written, shares, out, better)
 
 
 def _refuse_server_of_another_cut(texts: Mapping[Path, str], out: Path) -> None:
@@ -222,6 +270,48 @@ def _decided_command(
         changes["rendering"] = rendering._replace(window=window)
     changes["choices"] = wanted.choices._replace(**choices)
     return command_of(source, out, replace(wanted, **changes))
+
+
+def _all_sites(pool: Pool, wanted: Wanted) -> tuple[_Division, list[float]]:
+    """Return the rows of all sites, and the share of its training labels that each sees.
+
+    Sites that options add are among them; the server is the last.
+    """
+    division = _divided(pool, wanted)
+    cut = _centralised(division.cut) if wanted.pooled else division.cut
+    shares = _shares(cut, wanted)
+    if wanted.evaluate_together:
+        cut = _evaluated_together(cut, wanted)
+        shares.append(1.0)
+    shares += [1.0] * len(division.public)
+    return division._replace(cut=cut), shares
+
+
+def _divided(pool: Pool, wanted: Wanted) -> _Division:
+    """Return the sites, and the server where it has a share of the images."""
+    apart = SetApart(wanted.val, wanted.test)
+    if wanted.by is None:
+        cut = divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
+    elif wanted.sites is not None or wanted.gamma is not None:
+        raise ConfigError(
+            option("by"),
+            f"Remove {option('by')}, or the others.",
+            expected=f"no {option('sites')} or {option('dirichlet')}",
+            found="both",
+        )
+    else:
+        cut = divide_by(pool, wanted.by, wanted.seed, apart)
+    public: Cut = {}
+    if wanted.server:
+        cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
+        public = {SERVER: server_rows}
+    copies = leaking_copies(pool, {**cut, **public})
+    if not copies:
+        return _Division(cut, public, copies)
+    kept = without_rows(cut, copies)
+    check_size(pool, kept, "Name fewer sites, or leave copies of pictures out of the data.")
+    lost = lost_classes_note(pool, cut, kept)
+    return _Division(kept, without_rows(public, copies), copies, lost)
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
@@ -314,12 +404,12 @@ def _centralised(cut: Cut) -> Cut:
         ConfigError: a site has the name of that site.
     """
     _refuse_site_called(POOLED, cut, option("pooled", True))
-    nothing = np.zeros(0, np.int64)
+    no_rows = np.zeros(0, np.int64)
     train = np.sort(np.concatenate([rows["train"] for rows in cut.values()]))
     centralised: dict[str, Mapping[str, Rows]] = {
-        site: {**rows, "train": nothing} for site, rows in cut.items()
+        site: {**rows, "train": no_rows} for site, rows in cut.items()
     }
-    centralised[POOLED] = {"train": train, "val": nothing, "test": nothing}
+    centralised[POOLED] = {"train": train, "val": no_rows, "test": no_rows}
     return centralised
 
 
@@ -348,12 +438,6 @@ def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
             expected="a CSV",
             found=f"{source}",
         )
-
-
-def _together(cut: Cut) -> dict[str, Rows]:
-    """Return the rows of all sites, each in the split that it has at its site."""
-    sites = list(cut.values())
-    return {split: np.sort(np.concatenate([rows[split] for rows in sites])) for split in SPLITS}
 
 
 def _refuse_site_called(name: str, cut: Cut, given: str) -> None:
@@ -390,11 +474,14 @@ def _evaluated_together(cut: Cut, wanted: Wanted) -> Cut:
             expected="sites that train on their own images",
             found=option("pooled", True),
         )
-    none = np.zeros(0, np.int64)
+    no_rows = np.zeros(0, np.int64)
     sites: dict[str, Mapping[str, Rows]] = {}
     for site, rows in cut.items():
-        sites[site] = {"train": rows["train"], "val": none, "test": none}
-    sites[EVALUATION] = {**_together(cut), "train": none}
+        sites[site] = {"train": rows["train"], "val": no_rows, "test": no_rows}
+    of_all = {"train": no_rows}
+    for split in _EVALUATED:
+        of_all[split] = np.sort(np.concatenate([rows[split] for rows in cut.values()]))
+    sites[EVALUATION] = of_all
     return sites
 
 
@@ -405,68 +492,55 @@ def _measured_folder(out: Path) -> Path:
     return out.parent / f"{out.name}-measured"
 
 
-def _cure(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
+def _better_cut(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
     """Return a cut of the data that measures more; None without need, or if none does.
 
     There is need if the sites measure too few classes in validation or in test, or none of them
     measures enough to tell classes apart. The cut measures enough in test, and the most classes
     of the cuts that are tried: with larger shares, and with all sites' images evaluated together.
     """
-    fewest, _ = _measured(pool, cut)
-    worth = _worth(pool, cut)
     needed = fewest_measured(pool.label_kind)
-    tells_apart, _ = worth
-    if wanted.pooled or (fewest >= needed and tells_apart == len(_EVALUATED)):
+    measures_enough = all(
+        len(measured_somewhere(pool, cut, split)) >= needed for split in _EVALUATED
+    )
+    best_worth = _worth(pool, cut)
+    if wanted.pooled or (measures_enough and best_worth.telling_splits == len(_EVALUATED)):
         return None
     best: Wanted | None = None
     for together in (False, True):
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
             other = replace(wanted, val=val, test=test, evaluate_together=together, pooled=False)
             try:
-                divided = _divided(pool, other).cut
+                other_cut = _divided(pool, other).cut
                 if together:
-                    divided = _evaluated_together(divided, other)
+                    other_cut = _evaluated_together(other_cut, other)
             except ConfigError:  # Too few images are left for training, or splits are given.
                 continue
-            tested = len(measured_somewhere(pool, divided, "test"))
-            other_worth = _worth(pool, divided)
-            if tested >= needed and other_worth > worth:
-                worth = other_worth
+            tested_classes = len(measured_somewhere(pool, other_cut, "test"))
+            worth = _worth(pool, other_cut)
+            if tested_classes >= needed and worth > best_worth:
+                best_worth = worth
                 best = other
     return best
 
 
-def _measured(pool: Pool, cut: Cut) -> tuple[int, int]:
-    """Return how many classes are measured in the split that measures fewer, and in both."""
-    counts = [len(measured_somewhere(pool, cut, split)) for split in _EVALUATED]
-    return min(counts), sum(counts)
+class _Worth(NamedTuple):
+    """What orders cuts by what they measure: the larger, the better."""
 
-
-def _worth(pool: Pool, cut: Cut) -> tuple[int, int]:
-    """Return what orders cuts: in how many splits some site tells classes apart, and the number of
-    classes measured in both.
+    telling_splits: int
+    """Number of splits, of validation and test, in which some site can tell classes apart.
 
     A site that measures a single class says nothing of a model that always answers it.
     """
-    tells_apart = sum(compares_classes(pool, cut, split) for split in _EVALUATED)
-    _, classes = _measured(pool, cut)
-    return tells_apart, classes
+    classes: int
+    """Number of classes measured in validation, and of those in test, together."""
 
 
-_EVALUATED = ("val", "test")
-"""Splits that give numbers."""
-_LARGER_SHARES = (
-    (0.15, 0.25),
-    (0.2, 0.25),
-    (0.25, 0.25),
-    (0.25, 0.3),
-    (0.3, 0.3),
-    (0.3, 0.4),
-    (0.0, 0.4),
-    (0.0, 0.45),
-    (0.0, 0.5),
-)
-"""Shares of validation and test images that are tried, in this order."""
+def _worth(pool: Pool, cut: Cut) -> _Worth:
+    return _Worth(
+        telling_splits=sum(compares_classes(pool, cut, split) for split in _EVALUATED),
+        classes=sum(len(measured_somewhere(pool, cut, split)) for split in _EVALUATED),
+    )
 
 
 def command_of(source: Path, out: Path, wanted: Wanted) -> str:
@@ -514,64 +588,3 @@ def _rendering_words(rendering: Rendering) -> list[object]:
     if rendering.fit != PLAIN.fit:
         words += ["--fit", rendering.fit]
     return words
-
-
-_OPTIONS = {
-    "sites": "sites",
-    "by": "by",
-    "gamma": "dirichlet",
-    "labelled": "labelled",
-    "labelled_sites": "labelled-sites",
-    "oracle": "oracle",
-    "images": "images",
-    "prefix": "prefix",
-    "val": "val",
-    "test": "test",
-    "evaluate_together": "evaluate-together",
-    "server": "server",
-    "pooled": "pooled",
-    "resplit": "resplit",
-    "seed": "seed",
-    "classes": "classes",
-    "contradicting": "contradicting",
-}
-"""Field of :class:`Wanted` -> its option."""
-
-
-class _Division(NamedTuple):
-    """The rows of all sites."""
-
-    cut: Cut
-    public: Cut
-    """The server's, where it has a share of the images."""
-    copies: frozenset[int]
-    """Rows that are left out, as a copy of them is in another split."""
-    lost: Sequence[str] = ()
-    """A note of classes that lose all their training images by it; empty without any."""
-
-
-def _divided(pool: Pool, wanted: Wanted) -> _Division:
-    """Return the sites, and the server where it has a share of the images."""
-    apart = SetApart(wanted.val, wanted.test)
-    if wanted.by is None:
-        cut = divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
-    elif wanted.sites is not None or wanted.gamma is not None:
-        raise ConfigError(
-            option("by"),
-            f"Remove {option('by')}, or the others.",
-            expected=f"no {option('sites')} or {option('dirichlet')}",
-            found="both",
-        )
-    else:
-        cut = divide_by(pool, wanted.by, wanted.seed, apart)
-    public: Cut = {}
-    if wanted.server:
-        cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
-        public = {SERVER: server_rows}
-    copies = leaking_copies(pool, {**cut, **public})
-    if not copies:
-        return _Division(cut, public, copies)
-    kept = without_rows(cut, copies)
-    check_size(pool, kept, "Name fewer sites, or leave copies of pictures out of the data.")
-    lost = lost_classes_note(pool, cut, kept)
-    return _Division(kept, without_rows(public, copies), copies, lost)

@@ -33,7 +33,7 @@ def summary(
     cut: Cut,
     shares: Sequence[float],
     out: Path,
-    cure: str = "",
+    better_command: str = "",
 ) -> str:
     """Return a table of a cut's sites, and notes in 80 columns.
 
@@ -44,8 +44,8 @@ def summary(
         cut: site -> split -> rows; the server has a line in the table alone.
         shares: share of its training labels that each site sees.
         out: folder of the site files.
-        cure: a command that cuts the data so that more is measured; empty without need, or if no
-            cut does.
+        better_command: cuts the data so that more is measured; empty without need, or if no cut
+            does.
     """
     width = min(max(4, *map(len, cut)), _LONGEST_SITE)
     lines = [_line("site", _COLUMNS, width)]
@@ -56,12 +56,14 @@ def summary(
     for note in _notes(pool, cut, out):
         lines += wrap(note, _WIDTH)
     lines.append("")
-    if cure and len(measured_somewhere(pool, cut, "test")) < fewest_measured(pool.label_kind):
+    if better_command and len(measured_somewhere(pool, cut, "test")) < fewest_measured(
+        pool.label_kind
+    ):
         lines.append("`fedward run` refuses sites that measure nothing. This cut measures more:")
-        lines += _folded("Next:", cure)
+        lines += _folded("Next:", better_command)
     else:
-        if cure:
-            lines += ["A cut that measures more:", *_folded(" ", cure), ""]
+        if better_command:
+            lines += ["A cut that measures more:", *_folded(" ", better_command), ""]
         lines.append(f"Next: fedward doctor {shlex.quote(f'{out}')}")
     return "\n".join(lines)
 
