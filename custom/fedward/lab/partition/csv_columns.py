@@ -236,15 +236,22 @@ def _require_one_meaning(
 
 
 def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether different pairs of labels are not one to one."""
-    return not len(pairs) == len({one for one, _ in pairs}) == len({two for _, two in pairs})
+    """Return whether pairs of labels, each given once, are not one to one."""
+    ones = {one for one, _ in pairs}
+    others = {other for _, other in pairs}
+    return len(ones) < len(pairs) or len(others) < len(pairs)
 
 
 def _name_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether the cells of a pair name different files, whatever their folders."""
-    for pair in pairs:
-        one, other = ("".join(spelt_parts(cell)[-1:]) for cell in pair)
-        # A dot may be part of a name without an ending.
-        if {one, PurePosixPath(one).stem}.isdisjoint({other, PurePosixPath(other).stem}):
-            return True
-    return False
+    return any(_names(one).isdisjoint(_names(other)) for one, other in pairs)
+
+
+def _names(cell: str) -> set[str]:
+    """Return the name of the file in a cell, with and without its ending.
+
+    A dot may be part of a name without an ending.
+    """
+    parts = spelt_parts(cell)
+    name = parts[-1] if parts else ""
+    return {name, PurePosixPath(name).stem}

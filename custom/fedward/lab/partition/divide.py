@@ -74,7 +74,7 @@ def divide(
         raise ConfigError(
             option("sites"), "Name a number above 0.", expected="at least 1", found=f"{sites}"
         )
-    splits = whole_splits(pool, pool.kinds, seed, apart)
+    splits = splits_of_rows(pool, pool.kinds, seed, apart)
     rows = {split: np.flatnonzero(splits == split) for split in SPLITS}
     parts = {split: _even(pool, rows[split], sites, seed) for split in ("val", "test")}
     if gamma is None:
@@ -125,7 +125,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_
     # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
     strata = np.where((pool.kinds < 0) | (owner < 0), -1, strata)
-    splits = whole_splits(pool, strata, seed, apart)
+    splits = splits_of_rows(pool, strata, seed, apart)
     cut = {}
     for index, name in enumerate(site_names.values()):
         cut[name] = {
@@ -345,8 +345,8 @@ def _owners(
     return np.array(owners, np.int64)
 
 
-def whole_splits(
-    pool: Pool, kinds: Labels, seed: int, apart: SetApart = DEFAULT_SHARES
+def splits_of_rows(
+    pool: Pool, strata: Labels, seed: int, apart: SetApart = DEFAULT_SHARES
 ) -> npt.NDArray[np.str_]:
     """Return each row's split; a pool without validation or test images has some set apart.
 
@@ -355,7 +355,7 @@ def whole_splits(
 
     Args:
         pool: a pool of N rows.
-        kinds: (N,) stratum of each row; images are set apart evenly from all strata.
+        strata: (N,) stratum of each row; images are set apart evenly from all strata.
         seed: determines which images are set apart.
         apart: their shares.
 
@@ -381,15 +381,14 @@ def whole_splits(
             "Name shares that sum to less than 1.",
         )
     if shares:
-        labelled_groups = set()
-        for group, kind in zip(pool.groups, pool.kinds, strict=True):
-            if kind >= 0:
-                labelled_groups.add(group)
+        labelled_groups = {pool.groups[row] for row in np.flatnonzero(pool.kinds >= 0)}
         in_labelled_group = np.array([group in labelled_groups for group in pool.groups], np.bool_)
         rows = np.flatnonzero(in_labelled_group & (splits == "train"))
         groups = [pool.groups[row] for row in rows]
-        parts = group_split(groups, kinds[rows], [1 - sum(shares.values()), *shares.values()], seed)
-        splits[rows] = np.array(["train", *shares])[parts]
+        # Training images come first, as part 0.
+        split_names = np.array(["train", *shares])
+        part_shares = [1 - sum(shares.values()), *shares.values()]
+        splits[rows] = split_names[group_split(groups, strata[rows], part_shares, seed)]
     splits[(splits != "train") & (pool.kinds < 0)] = ""
     return splits
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 
@@ -265,10 +266,9 @@ def _folders_note(images: Sequence[ListedImage]) -> list[str]:
 
 
 def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
-    """Return the usual shorter side and the channels of some evenly chosen images.
+    """Return the usual shorter side in pixels, and the channels, of some evenly chosen images.
 
     The side is their lower median, so that a few thumbnails or large photographs decide nothing.
-
     Images have one channel if all of them are grey 2D images, else three.
     """
     sides = []
@@ -291,7 +291,8 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
             continue
         sides.append(min(image.size))
         pixels = fit(image, 32, 3)
-        grey &= not is_volume(folder / name) and bool((pixels == pixels[..., :1]).all())
+        if is_volume(folder / name) or (pixels != pixels[..., :1]).any():
+            grey = False
     if not sides and any(is_volume(folder / name) for name in names) and not rendering.slices:
         raise DataError(
             f"{folder}",
@@ -312,7 +313,8 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
             expected="images that can be read",
             found=first_problem or "none",
         )
-    return sorted(sides)[(len(sides) - 1) // 2], 1 if grey else 3
+    channels = 1 if grey else 3
+    return median_low(sides), channels
 
 
 def _class_of(

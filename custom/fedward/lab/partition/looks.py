@@ -151,28 +151,20 @@ def _unusable(
     if better.window or better.own:
         # No word: the command is right without a window.
         other_window["window"] = window_words(better.window) if better.window else []
-    kinds: list[tuple[list[int], str, dict[str, Decision]]] = [
-        (
-            several,
-            frames_remedy(),
-            {"frames": "all"},
-        ),
-        (
-            hidden,
-            hides,
-            other_window,
-        ),
-        (others, "Repair these files, or leave them out.", {}),
+    kinds: list[tuple[list[int], str, str, dict[str, Decision]]] = [
+        (several, frames_remedy(), "", {"frames": "all"}),
+        (hidden, hides, hides, other_window),
+        (others, "Repair these files, or leave them out.", "", {}),
     ]
     notes = []
     left_out = set[int]()
-    for of_kind, remedy, decisions in kinds:
+    for of_kind, remedy, further_note, decisions in kinds:
+        bad = [looks[row] for row in of_kind]
+        names = [look.name for look in bad]
         with faults.noted(**decisions):
-            bad = [looks[row] for row in of_kind]
-            names = [look.name for look in bad]
             notes += refuse_many(where, names, len(looks), remedy, _first(bad))
-            if of_kind and of_kind is hidden:
-                notes.append(hides)
+            if of_kind and further_note:
+                notes.append(further_note)
             left_out.update(of_kind)
     return notes, left_out
 

@@ -77,25 +77,25 @@ def read_npz(
     noted.refuse()
     labels = _joined(path, labels_of_splits)
     counts = [len(split_labels) for split_labels in labels_of_splits]
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
     if choices.kind != "several" and is_one_hot(labels):
         labels = labels.argmax(axis=1)
-        notes = (
+        notes.append(
             "Each row of the labels has one 1, which is its class. If an image may show several: "
-            f"{option('label-kind', 'several')}.",
+            f"{option('label-kind', 'several')}."
         )
     multi_label = not kind_of_labels(labels).exclusive
-    numbers = list(range(labels.shape[1])) if multi_label else sorted(set(labels.tolist()))
-    if not multi_label and label_names is None:
+    if multi_label:
+        name_of = _label_names(range(labels.shape[1]), label_names, classes)
+    elif label_names is not None:
+        name_of = _label_names(sorted(set(labels.tolist())), label_names, classes)
+    else:
         meanings = _meanings(path, labels, classes, choices, noted)
         if faults is None:
             noted.refuse()
-        named = [number for number in numbers if number not in meanings]
-        name_of = {**_label_names(named, None, classes), **meanings}
-        if classes:
-            classes = [name for name in classes if is_label(name)]
-    else:
-        name_of = _label_names(numbers, label_names, classes)
+        undecided = sorted(set(labels.tolist()) - set(meanings))
+        name_of = {**_label_names(undecided, None, classes), **meanings}
+        classes = [name for name in classes if is_label(name)]
     take = _take_findings if multi_label else _take_numbers
     chosen: Classes | None = None
     with noted.noted_unless(ClassesError):
@@ -110,37 +110,48 @@ def read_npz(
         in_split += range(count)
     indices = list(range(len(splits))) if joined else in_split
     named_groups = _groups(columns, len(labels))
-    groups = [
-        group or f"{split}-{index}"
-        for group, split, index in zip(named_groups, splits, indices, strict=True)
-    ]
+    ids = [f"{split}-{index}" for split, index in zip(splits, indices, strict=True)]
+    # An image without a group is one of its own.
+    groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
     check_groups(f"{path}", groups, splits)
-    class_of = {
-        number: name if name in chosen.classes else ""
-        for number, name in name_of.items()
-        if multi_label or name in chosen.classes or not is_label(name)
-    }
+    class_of = _class_of(name_of, chosen.classes, multi_label)
     notes += chosen.notes
-    if not classes and "label_names" not in other_arrays:
-        notes = (
-            *notes,
-            f"The labels are numbers. {option('classes')} names them, in this order.",
-        )
+    if not classes and label_names is None:
+        notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
     places = _Places.of(splits, in_split, chosen.rows)
+    shape = images[0].shape
+    # Arrays (N, height, width) hold grey images.
+    channels = shape[3] if len(shape) == 4 else 1
     return Pool(
         name=path.stem,
         classes=chosen.classes,
         labels=chosen.labels,
         groups=[groups[row] for row in chosen.rows],
         splits=[splits[row] for row in chosen.rows],
-        side=min(images[0].shape[1:3]),
-        channels=[*images[0].shape, 1][3],
+        side=min(shape[1:3]),
+        channels=channels,
         listing=partial(_listing, path, class_of, places, joined),
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),
-        notes=notes,
+        notes=tuple(notes),
         looks=partial(_looks, images, splits, indices, chosen.rows),
     )
+
+
+def _class_of(
+    name_of: Mapping[int, str], classes: Sequence[str], multi_label: bool
+) -> dict[int, str]:
+    """Return number in the file -> class, empty for none; numbers of unused classes are left out.
+
+    Findings are told apart by their place, so that unused ones are kept without a class.
+    """
+    class_of: dict[int, str] = {}
+    for number, name in name_of.items():
+        if name in classes:
+            class_of[number] = name
+        elif multi_label or not is_label(name):
+            class_of[number] = ""
+    return class_of
 
 
 def _images_and_labels(
@@ -173,16 +184,12 @@ def _meanings(
 
     A number that may be no label is a fault until then, unless each number is named.
     """
-    counts = {
-        str(number): int(count)
-        for number, count in zip(*np.unique(labels, return_counts=True), strict=True)
-    }
-    if len(classes) == len(counts):
+    words = [str(number) for number in sorted(labels.tolist())]
+    numbers = set(words)
+    if len(classes) == len(numbers):
         return {}
-    decided = with_decisions(
-        f"{path}", np.repeat(list(counts), list(counts.values())).tolist(), choices, [], faults
-    )
-    return {int(text): name for text, name in decided.meanings.items() if text in counts}
+    decided = with_decisions(f"{path}", words, choices, [], faults)
+    return {int(text): name for text, name in decided.meanings.items() if text in numbers}
 
 
 def _looks(
@@ -321,8 +328,11 @@ def _columns(
     columns: dict[str, list[str]] = {}
     for name in sorted(names):
         arrays = [others.get(f"{prefix}{name}", np.empty(0)) for prefix in prefixes]
-        shapes = zip((array.shape for array in arrays), counts, strict=True)
-        if not any(shape in ((count,), (count, 1)) for shape, count in shapes):
+        has_a_value_for_each_image = any(
+            array.shape in ((count,), (count, 1))
+            for array, count in zip(arrays, counts, strict=True)
+        )
+        if not has_a_value_for_each_image:
             continue
         value_names = others.get(f"{name}_names", others.get(f"{name.removesuffix('s')}_names"))
         columns[name] = []
