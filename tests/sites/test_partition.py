@@ -10,7 +10,7 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.fedperl import (
     FEDPERL_SOURCES,
-    THINNED,
+    THINNED_SOURCE,
     Sample,
     fedperl_layout,
     read_skin,
@@ -41,7 +41,7 @@ def samples(hospital):
         for source in sources
         for index in range(24)
     ]
-    shared = Sample("shared", image("shared", 30), "MEL", "vidir_modern-7", THINNED)
+    shared = Sample("shared", image("shared", 30), "MEL", "vidir_modern-7", THINNED_SOURCE)
     return [*made, shared]
 
 
@@ -52,7 +52,7 @@ def test_fedperl_layout_is_five_three_two_and_a_server(samples):
     archive = set(FEDPERL_SOURCES["archive"][0])
     assert set.union(*(sources[site] for site in ["server", *list(layout)[:5]])) == archive
     assert all(sources[f"site-{index}"] == {"rosendahl"} for index in (6, 7, 8))
-    assert [sources[site] for site in ("site-9", "site-10")] == [{THINNED}, {"vienna_dias"}]
+    assert [sources[site] for site in ("site-9", "site-10")] == [{THINNED_SOURCE}, {"vienna_dias"}]
     used = Counter(sample.sample_id for part in layout.values() for sample in part)
     assert max(used.values()) == 1
     assert {sample.sample_id for sample in samples} - set(used) == {"shared"}

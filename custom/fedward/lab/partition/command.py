@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from fedward.sites.rendering import Rendering
 
 
+_OF_FEDPERL = {"source", "out", "sites", "by", "labelled", "pooled", "seed"}
+"""Arguments that FedPerl's ten sites may be cut by; the others need ``sites`` or ``by``."""
+
+
 def add_partition(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``partition``."""
     parser.set_defaults(command=_partition, unopened=False)
@@ -116,39 +120,13 @@ def _fedperl(options: argparse.Namespace) -> int:
         write_site_files,
     )
 
-    needs_sites = (
-        "dirichlet",
-        "labelled_sites",
-        "oracle",
-        "columns",
-        "subgroups",
-        "labels",
-        "label_kind",
-        "uncertain",
-        "blank",
-        "no_finding",
-        "images",
-        "prefix",
-        "classes",
-        "titles",
-        "frames",
-        "slices",
-        "axis",
-        "window",
-        "fit",
-        "resplit",
-        "val",
-        "test",
-        "evaluate_together",
-        "server",
-        "contradicting",
-    )
-    default = argparse.ArgumentParser()
-    add_arguments(default)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    defaults = vars(parser.parse_args(["SOURCE", "--out", "FOLDER"]))
     given = [
         option(name.replace("_", "-"))
-        for name in needs_sites
-        if getattr(options, name) != default.get_default(name)
+        for name, default in defaults.items()
+        if name not in _OF_FEDPERL and getattr(options, name) != default
     ]
     manifest = options.source / "manifest.csv"
     if given or (options.source.exists() and not manifest.exists()):

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from fedward.errors import DataError, option
+from fedward.lab.partition.arguments import FEDPERL_SHARE
 from fedward.lab.partition.write import POOLED, write_files
 from fedward.sites.data import SPLITS
-from fedward.sites.site_file import SERVER
+from fedward.sites.site_file import SERVER, Split
 from fedward.sites.split import even_parts, group_split, parts_of_labelled_groups
 from fedward.sites.table import read_table
 from fedward.yaml_text import write_yaml
@@ -73,9 +74,10 @@ FEDPERL_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "loner 10": (("vienna_dias",), ("site-10",)),
 }
 """Name -> the sources that are pooled, and the sites into which the pool is cut."""
-THINNED = "vidir_molemax"
-MOST = 1000
-"""A source with 95 % naevi, and roughly how many of its images to use."""
+THINNED_SOURCE = "vidir_molemax"
+"""A source with 95 % naevi, of which some are left out."""
+THINNED_IMAGES = 1000
+"""Roughly how many of its images are used."""
 
 
 def fedperl_layout(samples: Sequence[Sample], seed: int = 0) -> dict[str, list[Sample]]:
@@ -113,14 +115,15 @@ def fedperl_layout(samples: Sequence[Sample], seed: int = 0) -> dict[str, list[S
             raise DataError(
                 "FedPerl layout", "Use the skin set.", expected=f"images of {sources}", found="none"
             )
-        if THINNED in sources:
-            pooled = _thinned(pooled, MOST, seed)
+        if THINNED_SOURCE in sources:
+            pooled = _thinned(pooled, THINNED_IMAGES, seed)
         layout |= dict(zip(places, _cut(pooled, len(places), seed), strict=True))
         taken |= {sample.group for sample in pooled}
     return {place: layout[place] for place in sorted(layout, key=_place_order)}
 
 
 def _place_order(place: str) -> tuple[bool, int, str]:
+    """Order sites by their numbers, and the server after them."""
     return place == SERVER, len(place), place
 
 
@@ -136,13 +139,17 @@ def _cut(samples: list[Sample], parts: int, seed: int) -> list[list[Sample]]:
 
 def _thinned(samples: list[Sample], images: int, seed: int) -> list[Sample]:
     """Drop whole groups of the commonest label until about ``images`` samples are left."""
-    commonest = Counter(sample.label for sample in samples).most_common(1)[0][0]
+    commonest, _ = Counter(sample.label for sample in samples).most_common(1)[0]
     common = [sample for sample in samples if sample.label == commonest]
-    share = max(0.0, 1 - max(len(samples) - images, 0) / len(common))
+    surplus = max(len(samples) - images, 0)
+    kept_share = max(1 - surplus / len(common), 0.0)
     one_class = np.zeros(len(common), np.int64)
     groups = [sample.group for sample in common]
-    parts = group_split(groups, one_class, [share, 1 - share], seed)
-    dropped = {sample.sample_id for sample, part in zip(common, parts, strict=True) if part != 0}
+    parts = group_split(groups, one_class, [kept_share, 1 - kept_share], seed)
+    dropped = set()
+    for sample, part in zip(common, parts, strict=True):
+        if part != 0:
+            dropped.add(sample.sample_id)
     return [
         sample for sample in samples if sample.label != commonest or sample.sample_id not in dropped
     ]
@@ -152,7 +159,7 @@ def write_site_files(
     layout: Mapping[str, Sequence[Sample]],
     dataset_folder: Path,
     out_folder: Path,
-    labelled: float = 0.1,
+    labelled: float = FEDPERL_SHARE,
     seed: int = 0,
 ) -> list[Path]:
     """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout, but no images.
@@ -182,7 +189,7 @@ def write_centralised(
     layout: Mapping[str, Sequence[Sample]],
     dataset_folder: Path,
     out_folder: Path,
-    labelled: float = 0.1,
+    labelled: float = FEDPERL_SHARE,
     seed: int = 0,
 ) -> list[Path]:
     """Write site files by which one site trains on the training images of all.
@@ -217,7 +224,10 @@ def _splits(site: str, samples: Sequence[Sample], seed: int) -> list[str]:
 
 def _shares(site: str) -> dict[str, float]:
     """Return the shares of a site's images in validation and test."""
-    return {"val": 1.0, "test": 0.0} if site == SERVER else {"val": 0.15, "test": 0.25}
+    if site == SERVER:
+        return {"val": 1.0, "test": 0.0}
+    default = Split()
+    return {"val": default.val, "test": default.test}
 
 
 def _cells(sample: Sample) -> list[str]:

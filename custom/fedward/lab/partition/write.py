@@ -23,7 +23,7 @@ def site_texts(
     Args:
         pool: what is cut.
         cut: site -> split -> rows.
-        labelled: share of the training labels that each site sees.
+        labelled: share in [0, 1] of its training labels that each site sees, in the cut's order.
         out: folder they are for.
         seed: decides which labels each site sees.
         oracle: whether the data's own labels answer a job that asks for labels; none asks the
