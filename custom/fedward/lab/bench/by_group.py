@@ -16,6 +16,7 @@ from fedward.seeds import numpy_generator
 
 RESAMPLES = 1000
 _DIGITS = 5
+"""Decimal places of kept deviations."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,11 @@ class Answered:
     """N test images of a site, each with its class, its group, and a model's answer."""
 
     labels: NDArray[np.int64]
+    """(N,) class of each image, in [0, K)."""
     groups: NDArray[np.int64]
-    """(N,) numbers from 0."""
+    """(N,) group of each image, from 0."""
     answers: NDArray[np.int64]
+    """(N,) class that the model answers, in [0, K)."""
 
 
 def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, float]]:
@@ -52,26 +55,28 @@ def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, f
 def _resampled(site: Answered, classes: int, rng: np.random.Generator) -> dict[str, Values]:
     """Return metric -> its value (RESAMPLES,) at one site."""
     group_count = int(site.groups.max()) + 1
-    by_group = np.zeros((3, group_count, classes), np.int64)
-    """Images, right answers and answers of each class, in each group."""
+    # (G, K) counts in each of the site's G groups, of each class.
+    images = np.zeros((group_count, classes), np.int64)
+    true_positives = np.zeros_like(images)
+    answers = np.zeros_like(images)
     right = site.answers == site.labels
-    np.add.at(by_group[0], (site.groups, site.labels), 1)
-    np.add.at(by_group[1], (site.groups[right], site.labels[right]), 1)
-    np.add.at(by_group[2], (site.groups, site.answers), 1)
+    np.add.at(images, (site.groups, site.labels), 1)
+    np.add.at(true_positives, (site.groups[right], site.labels[right]), 1)
+    np.add.at(answers, (site.groups, site.answers), 1)
+    # (RESAMPLES, G): how often each group is in a resample.
     drawn = rng.multinomial(group_count, np.full(group_count, 1 / group_count), RESAMPLES)
-    images, true_positives, answers = drawn @ by_group
-    return metrics_of(images, true_positives, answers)
+    return metrics_of(drawn @ images, drawn @ true_positives, drawn @ answers)
 
 
 def metrics_of(images: Counts, true_positives: Counts, answers: Counts) -> dict[str, Values]:
-    """Return metric -> values (B,).
+    """Return metric -> its value in each of B resamples (B,), in [0, 1].
 
     They are those of :class:`~fedward.evaluation.one_label.OneLabelMetrics`.
 
     Args:
         images: (B, K) images of each class in each resample, at least one.
-        true_positives: (B, K) right answers.
-        answers: (B, K) answers.
+        true_positives: (B, K) images of each class that are answered by it.
+        answers: (B, K) images that are answered by each class, rightly or not.
     """
     total = images.sum(axis=1, keepdims=True)
     confusion = ConfusionCounts(

@@ -92,19 +92,20 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
 def fall(records: Sequence[Record], metric: str) -> float | None:
     """Return by how much a row's test value falls after its best round; None if it does not.
 
-    A curve falls if the best validation round lies in the mean in the first three quarters of the
-    rounds, and the last rounds are lower on test images than the best round by more than half the
-    interval over repetitions. A single repetition has no interval: any loss counts.
+    A curve falls if two things hold. The best round on validation images is, in the mean over
+    repetitions, in the first three quarters of the rounds. On test images the last rounds are lower
+    than the best round by more than half the interval over repetitions; a single repetition has no
+    interval, and any loss counts.
     """
-    places = []
+    best_shares = []
     for record in records:
         values_on_validation = record.curve.val_since_labels
         if len(values_on_validation) < 2:
             return None
         rounds = record.curve.round[-len(values_on_validation) :]
         best = values_on_validation.index(max(values_on_validation))
-        places.append(rounds[best] / rounds[-1])
-    if fmean(places) > LATE:
+        best_shares.append(rounds[best] / rounds[-1])
+    if fmean(best_shares) > LATE:
         return None
     values = [chosen_value(record, metric) for record in records]
     loss = fmean(values) - fmean(last_value(record, metric) for record in records)
