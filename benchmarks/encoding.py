@@ -304,7 +304,7 @@ def runs(seeds: int, out: Path) -> None:
         for metric in METRICS:
             base_values = [row[metric] for row in metrics_by_variant[base]]
             gaps.append(gap_text(paired_difference(columns[metric], base_values), digits=4))
-        cells = [mean_text(columns[metric], 3) for metric in METRICS]
+        cells = [mean_text(columns[metric]) for metric in METRICS]
         differences = ["-"] * len(METRICS) if name == base else gaps
         print(table_line([name, *cells, *differences]))
 

@@ -63,32 +63,29 @@ def metric_name(metric: str) -> str:
     return _METRIC_NAMES.get(metric, metric)
 
 
-def mean_text(values: Sequence[float], digits: int = 3) -> str:
+def mean_text(values: Sequence[float]) -> str:
     """Return mean and sample standard deviation; the mean alone for one run."""
     interval = mean_and_interval(values)
-    text = f"{interval.mean:.{digits}f}"
+    text = f"{interval.mean:.3f}"
     if interval.sd is None:
         return text
-    return f"{text} ± {interval.sd:.{digits}f}"
+    return f"{text} ± {interval.sd:.3f}"
 
 
-def interval_text(
-    values: Sequence[float], metric: str, over_groups: float | None = None, digits: int = 3
-) -> str:
+def interval_text(values: Sequence[float], metric: str, over_groups: float | None = None) -> str:
     """Return a mean with its 95 % interval, and half of that over test groups if it is known.
 
     Args:
         values: one of each repetition; a single one has no interval.
         metric: what they are of. Intervals of scores are cut at 0 and 1.
         over_groups: half the interval over groups of test images.
-        digits: decimal places.
     """
     interval = mean_and_interval(values).of_score(metric)
-    text = f"{interval.mean:.{digits}f}"
+    text = f"{interval.mean:.3f}"
     if interval.low is not None:
-        text = f"{text} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+        text = f"{text} [{interval.low:.3f}, {interval.high:.3f}]"
     if over_groups is not None:
-        text = f"{text} ± {over_groups:.{digits}f}"
+        text = f"{text} ± {over_groups:.3f}"
     return text
 
 
@@ -101,16 +98,21 @@ class Spread(NamedTuple):
     """Sample standard deviation; None for a single site."""
 
 
-def spread_text(spread: Spread | None, digits: int = 3) -> str:
+def spread_text(spread: Spread | None) -> str:
     """Return mean (median) ± deviation; empty without values."""
     if spread is None:
         return ""
-    text = f"{spread.mean:.{digits}f} ({spread.median:.{digits}f})"
-    return text if spread.sd is None else f"{text} ± {spread.sd:.{digits}f}"
+    text = f"{spread.mean:.3f} ({spread.median:.3f})"
+    return text if spread.sd is None else f"{text} ± {spread.sd:.3f}"
 
 
 def gap_text(gap: Interval, digits: int = 3) -> str:
-    """Return a mean difference with its 95 % interval; the difference alone for one pair."""
+    """Return a mean difference with its 95 % interval; the difference alone for one pair.
+
+    Args:
+        gap: the difference.
+        digits: decimal places.
+    """
     text = f"{gap.mean:+.{digits}f}"
     if gap.low is None:
         return text

@@ -11,17 +11,16 @@ from fedward.report.drawing import palette, svg
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
 
 
-def draw(results: Results, forest: Path, curves: Path, caption: str = "") -> list[Path]:
+def draw(results: Results, forest: Path, curves: Path, caption: str = "") -> None:
     """Write a study's forest plot and its curves as SVG; equal results give equal bytes.
+
+    A figure that has nothing to show is not written.
 
     Args:
         results: of the study.
         forest: file of the forest plot.
         curves: file of the curves.
         caption: what intervals do not cover; ends the titles, which screen readers speak.
-
-    Returns:
-        The files that were written. A figure of which nothing has run is not.
     """
     study = results.study
     shown = ", ".join(study.rows[row].title for row in shown_rows(results))
@@ -30,12 +29,9 @@ def draw(results: Results, forest: Path, curves: Path, caption: str = "") -> lis
         forest: (draw_forest(results), f"differences of all rows from {baseline}"),
         curves: (draw_curves(results), shown),
     }
-    written = []
     for file, (figure, content) in figures.items():
         if figure is not None:
             _write(figure, file, f"{study.title}: {content}. {caption.replace('*', '')}".strip())
-            written.append(file)
-    return written
 
 
 def _write(figure: Any, file: Path, title: str) -> None:

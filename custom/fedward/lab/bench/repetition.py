@@ -55,18 +55,15 @@ def _blank(paths: Sequence[Path]) -> Decoded:
     return Decoded(np.zeros((len(paths), 1, 1, 1), np.uint8), {}, [[""] for _ in paths])
 
 
-def repetition_of(seed: int, cuts: Mapping[int, Cut | None]) -> Repetition:
+def repetition_of(seed: int, cuts: Mapping[int, Cut]) -> Repetition:
     """Return what differs between a seed and all others of a row.
 
     Args:
         seed: one of the row's.
-        cuts: seed -> its images; None for images that depend on no site file.
+        cuts: seed -> its images. Without another seed nothing shows that images differ.
     """
     own = cuts[seed]
     others = [cut for other, cut in cuts.items() if other != seed]
-    if own is None or not others:
+    if not others or any(cut.test == own.test or cut.labels == own.labels for cut in others):
         return "weights"
-    for cut in others:
-        if cut is None or cut.test == own.test or cut.labels == own.labels:
-            return "weights"
     return "data and weights"
