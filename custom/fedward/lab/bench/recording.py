@@ -51,6 +51,7 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
     experiment = Experiment.parse(runs[0].info.experiment, str(runs[0].folder))
     metric = experiment.key_metric
     best = _best_rounds(runs, metric)
+    best_val = _at(best, metric).val
     seconds = [row.value or 0.0 for row in _rows(runs, "seconds") if row.split == "train"]
     transferred = sum(row.down + row.up for run in runs for row in run.bytes)
     return Record(
@@ -74,7 +75,7 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         picks=_picks(runs),
         metric=metric,
         best_round=_rounds_by_site(best, metric),
-        best_val=rounded({metric: _at(best, metric).val}).get(metric),
+        best_val=None if best_val is None else round(best_val, DIGITS),
         doubled=cell.doubled,
         by_group=_by_group(best, len(experiment.data.classes)),
     )
@@ -135,11 +136,12 @@ def _first_round_of_all_labels(run: Run) -> int:
     It is 0 for a run that bought none.
     """
     counted = _counted_labels([run])
+    # With one number in all rounds, no model was trained with fewer labels than another.
     if len(set(counted.values())) <= 1:
         return 0
-    last_asked = max(counted)
-    short_of_all = [asked for asked in counted if counted[asked] != counted[last_asked]]
-    return min(asked for asked in counted if asked > max(short_of_all))
+    all_labels = counted[max(counted)]
+    last_short_of_all = max(asked for asked in counted if counted[asked] != all_labels)
+    return min(asked for asked in counted if asked > last_short_of_all)
 
 
 def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
