@@ -18,7 +18,7 @@ END = "<!-- end all studies -->"
 NOTE = """\
 *Few labels*: what training with few labels reaches. Further columns: differences from it. All have
 95 % intervals. *Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the
-interval excludes 0."""
+interval excludes 0, which is no claim."""
 
 
 def main() -> None:

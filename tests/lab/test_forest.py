@@ -9,11 +9,12 @@ import pytest
 from fedward.lab.bench.curves import shown_rows
 from fedward.lab.bench.forest import baseline_of, draw_forest, groups_of
 from fedward.lab.bench.in_short import in_short
+from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.study import Cell
 from fedward.lab.bench.summary import Page, summary_table
-from recorded import OWN, lines_of, reference, results_of, study_of, with_test
+from recorded import OWN, flat, lines_of, reference, results_of, study_of, with_test
 
 CLAIM = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
 STUDY = study_of(claims=[CLAIM])
@@ -148,6 +149,39 @@ def test_the_table_of_all_studies_marks_what_may_be_concluded() -> None:
     assert rows[2][1] == "Accuracy withheld"
 
 
+def test_validation_chooses_the_best_reference_and_test_images_do_not() -> None:
+    few = {"labels": "few"}
+    lucky = reference(STUDY, [0.64, 0.66, 0.65, 0.65, 0.64], {**few, "model": "svm"})
+    valid = reference(STUDY, [0.55, 0.56, 0.57, 0.55, 0.54], {**few, "model": "logistic"})
+    valid = {cell: replace(record, curve=flat(0.9, 1)) for cell, record in valid.items()}
+    results = results_of(STUDY, {**lines_of(STUDY), **lucky, **valid})
+    assert in_short(results, [results]).endswith(
+        "The reference with few labels that is best on validation images, logistic regression on "
+        "raw pixels, pooled, few labels, has 0.554 [0.540, 0.568]."
+    )
+    cells = summary_table([Page(results, "a.md")]).splitlines()[2].split(" | ")
+    assert cells[-1].startswith("**-0.04")
+
+
+def test_a_note_names_rows_whose_best_model_is_the_start() -> None:
+    lines = {
+        cell: replace(record, best_round={"site-1": 0 if cell.seed < 3 else 4, "site-2": 0})
+        if cell.row == "ssfl"
+        else record
+        for cell, record in lines_of(STUDY).items()
+    }
+    results = results_of(STUDY, lines)
+    text = notes(results, [results])
+    assert "whose values are shown, for *SSFL* (2 of 5 repetitions)." in text
+    assert "**Start**" not in notes(results_of(STUDY), [results_of(STUDY)])
+
+
+def without_balanced_accuracy(record: Record) -> Record:
+    values = dict(record.test["global"])
+    del values["balanced_accuracy"]
+    return replace(record, test={**record.test, "global": values})
+
+
 def test_a_page_says_where_its_rows_fail() -> None:
     """Sites of a repetition are compared with each other, whatever their names in others."""
     study = study_of(metrics=["accuracy", "f1_macro"], claims=[CLAIM])
@@ -155,8 +189,9 @@ def test_a_page_says_where_its_rows_fail() -> None:
     for cell, record in lines.items():
         lowest = "A" if cell.seed == 1 else "B"
         sites = {name: {"accuracy": 0.9} for name in "AB"} | {lowest: {"accuracy": cell.seed / 10}}
-        every_class = record.test["global"]["accuracy"] - 0.2
-        lines[cell] = replace(with_test(record, f1_macro=every_class), sites=sites)
+        accuracy = record.test["global"]["accuracy"]
+        apart = with_test(record, f1_macro=accuracy - 0.2, balanced_accuracy=accuracy - 0.1)
+        lines[cell] = replace(apart, sites=sites)
     sites_line, classes, below = shortcomings(results_of(study, lines)).splitlines()[2:]
     assert below.startswith(
         "- Lower in Accuracy than *FedAvg, few labels*, with the whole interval below 0: *SSFL*"
@@ -167,10 +202,13 @@ def test_a_page_says_where_its_rows_fail() -> None:
         "- Sites with *SSFL*: Accuracy is 0.300 at the lowest, and 0.900 at the highest (means of "
         "5 repetitions)."
     )
-    numbers = "Macro F1 is 0.350 and Accuracy 0.550"
-    assert (
-        classes == f"- Classes with *SSFL*: {numbers}, so rare classes are recognised less often."
+    numbers = "- Classes with *SSFL*: Macro F1 is 0.350 and Accuracy 0.550."
+    assert classes == (
+        f"{numbers} In the mean over classes 0.450 of the images are recognised, so rare classes "
+        "are recognised less often."
     )
+    older = {cell: without_balanced_accuracy(record) for cell, record in lines.items()}
+    assert numbers + "\n" in shortcomings(results_of(study, older))
     withheld = shortcomings(results_of(study, weights_only(lines)))
     assert "No conclusion may be drawn from it." in withheld
 

@@ -58,6 +58,9 @@ def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
     reached = results.percent_reached("tenth", "own", "accuracy")
     assert reached is not None
     assert percent_text(reached) == "80.0 % [80.0, 80.0]"
+    nothing = [result(cell, level, 0.0) for cell in study.cells()]
+    zero = Results(study, {record.cell: record for record in nothing})
+    assert zero.percent_reached("tenth", "own", "accuracy") is None
 
 
 def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
         "few/1": ["skin", "--seed", "1"],
         "few/2": ["skin", "--seed", "2"],
     }
+    spaced = study(sites={"few/{seed}": "'my skin' --seed {seed}", "none": "skin"}, seeds=[1])
+    assert spaced.partitions(spaced.cells(rows=["ssfl"])) == {"few/1": ["my skin", "--seed", "1"]}
 
 
 @pytest.mark.parametrize(

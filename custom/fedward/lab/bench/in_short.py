@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedward.evaluation import mean_and_interval
 from fedward.lab.bench.convergence import chosen_value
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
 from fedward.lab.bench.results import Results
@@ -117,16 +116,17 @@ def _of_values(results: Results) -> str:
 
 def _of_references(results: Results) -> str:
     """Return the value of the best reference that has the same few labels of all sites together."""
-    variant = results.study.first_variant
     metric = results.study.metrics[0]
-    values = {}
-    for title, by_seed in results.references(variant, sites="pooled", labels="few").items():
-        of_reference = [chosen_value(record, metric) for record in by_seed.values()]
-        values[title.removeprefix("reference: ")] = of_reference
-    if not values:
+    best = results.best_reference(results.study.first_variant, "few")
+    if best is None:
         return ""
-    best = max(values, key=lambda title: mean_and_interval(values[title]).mean)
-    return f"The best reference with few labels, {best}, has {interval_text(values[best], metric)}."
+    title, by_seed = best
+    name = title.removeprefix("reference: ")
+    values = [chosen_value(record, metric) for record in by_seed.values()]
+    return (
+        f"The reference with few labels that is best on validation images, {name}, has "
+        f"{interval_text(values, metric)}."
+    )
 
 
 def _joined(parts: Sequence[str]) -> str:

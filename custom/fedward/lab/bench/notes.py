@@ -22,6 +22,7 @@ def notes(results: Results, page: Sequence[Results]) -> str:
         _regime_note(results),
         _bounds_note(results),
         _convergence_note(results),
+        _start_note(results),
         *(sentences(results, page) or ["**Claims**: none stood in the study before it ran."]),
     ]
     return "\n".join(f"- {text}" for text in texts if text)
@@ -99,6 +100,27 @@ def _convergence_note(results: Results) -> str:
         return ""
     ending = "" if moving else "."
     return "\n".join([f"**Convergence**: {'; '.join(parts)}{ending}", *moving])
+
+
+def _start_note(results: Results) -> str:
+    """Return the rows for which validation chose the model before training, as far as lines say."""
+    parts = []
+    for variant, row in rows_that_ran(results):
+        records = results.by_seed(variant, row).values()
+        at_start = [
+            record
+            for record in records
+            if record.best_round and not any(record.best_round.values())
+        ]
+        if at_start:
+            title = results.study.in_variant(variant, results.study.rows[row].title)
+            parts.append(f"*{title}* ({len(at_start)} of {len(records)} repetitions)")
+    if not parts:
+        return ""
+    return (
+        "**Start**: validation chose the model before training, whose values are shown, for "
+        f"{', '.join(parts)}."
+    )
 
 
 def _lacking(results: Results) -> str:

@@ -11,6 +11,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
+from fedward.evaluation.selection import mean
 from fedward.lab.bench.bounds import Best, Candidate, apart, best_of
 from fedward.lab.bench.convergence import chosen_value, fall, unconverged
 from fedward.lab.bench.markdown import Spread, gap_text
@@ -92,6 +93,25 @@ class Results:
             if all(kind[name] == value for name, value in wanted.items()):
                 found.setdefault(reference_title(kind), {})[record.seed] = record
         return found
+
+    def best_reference(self, variant: str, labels: str) -> tuple[str, dict[int, Record]] | None:
+        """Return title and results of the best reference of all sites together; None without one.
+
+        The largest mean value on validation images chooses. Test values must not, as the largest of
+        several is too high by chance.
+
+        Args:
+            variant: one of the study.
+            labels: ``few`` or ``all``.
+        """
+        best: tuple[str, dict[int, Record]] | None = None
+        largest = 0.0
+        for title, by_seed in self.references(variant, sites="pooled", labels=labels).items():
+            on_validation = mean([record.on_validation for record in by_seed.values()])
+            if on_validation is not None and (best is None or on_validation > largest):
+                best = title, by_seed
+                largest = on_validation
+        return best
 
     def test_values(self, variant: str, row: str, metric: str) -> dict[int, float]:
         """Return seed -> test value by the one stopping rule."""
@@ -238,7 +258,10 @@ class Results:
                 return f"too few repetitions have {title} and all labels in the federation"
             if not apart(ours, theirs):
                 gap = gap_text(paired_difference(ours, theirs))
-                return f"all labels in the federation do not beat {title}: {gap} of {key_metric}"
+                return (
+                    "all labels in the federation are not shown to beat "
+                    f"{title}: {gap} of {key_metric}"
+                )
         return ""
 
     def own_bounds_refusal(self, variant: str, metric: str) -> str:
@@ -444,14 +467,14 @@ class Results:
     def percent_reached(self, variant: str, row: str, metric: str) -> Interval | None:
         """Return the percentage that a row reaches of the own row's value in the first variant.
 
-        The values are paired by seed; None without a common seed.
+        The values are paired by seed; None without a common seed, or if the own row's value is 0.
         """
         own_row = self.study.own or row
         values, with_all_labels = _in_common(
             self.test_values(variant, row, metric),
             self.test_values(self.study.first_variant, own_row, metric),
         )
-        if not values:
+        if not values or 0.0 in with_all_labels:
             return None
         return mean_and_interval(
             [100 * value / whole for value, whole in zip(values, with_all_labels, strict=True)]

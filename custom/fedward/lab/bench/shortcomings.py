@@ -1,16 +1,17 @@
 """Where the rows of a study fail: at the lowest site, in rare classes, below the baseline."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from fedward.lab.bench.forest import Difference, baseline_of, groups_of
 from fedward.lab.bench.markdown import gap_text, metric_name
+from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
 
 _MOST_ROWS = 3
 """Number of rows below the baseline that are named, the lowest first."""
 _MUCH = 0.05
-"""How far Macro F1 is below Accuracy if rare classes are recognised clearly less well."""
+"""How far balanced accuracy is below accuracy if rare classes are recognised clearly less well."""
 
 
 def shortcomings(results: Results) -> str:
@@ -110,7 +111,8 @@ def _lowest_and_highest(of_repetitions: Sequence[Mapping[str, float]], metric: s
 def _classes(results: Results) -> str:
     """Return how far the mean over classes is below the mean over images.
 
-    Rare classes hardly change the latter. Recorded lines have no value of each class.
+    Rare classes hardly change the latter. Recorded lines have no value of each class, and older
+    ones no balanced accuracy, which alone tells how often each class is found.
     """
     # The first counts every image once, the second every class.
     metrics = ("accuracy", "f1_macro")
@@ -120,12 +122,25 @@ def _classes(results: Results) -> str:
         accuracy = fmean(results.test_values(variant, row, "accuracy").values())
         macro_f1 = fmean(results.test_values(variant, row, "f1_macro").values())
         title = results.study.rows[row].title
-        numbers = f"Macro F1 is {macro_f1:.3f} and Accuracy {accuracy:.3f}"
-        conclusion = ""
-        if accuracy - macro_f1 >= _MUCH:
-            conclusion = ", so rare classes are recognised less often"
-        return f"Classes with *{title}*: {numbers}{conclusion}."
+        text = f"Classes with *{title}*: Macro F1 is {macro_f1:.3f} and Accuracy {accuracy:.3f}."
+        found = _share_found(results.by_seed(variant, row).values())
+        if found is not None and accuracy - found >= _MUCH:
+            text += (
+                f" In the mean over classes {found:.3f} of the images are recognised, so rare "
+                "classes are recognised less often."
+            )
+        return text
     return ""
+
+
+def _share_found(records: Iterable[Record]) -> float | None:
+    """Return the share of a class's images that is recognised, as a mean over classes.
+
+    None if a line has none.
+    """
+    values = [record.test["global"].get("balanced_accuracy") for record in records]
+    found = [value for value in values if value is not None]
+    return fmean(found) if len(found) == len(values) else None
 
 
 def _described(results: Results, *metrics: str) -> Iterator[tuple[str, str]]:

@@ -183,8 +183,7 @@ class Study(_Part):
     communities: dict[str, tuple[str, ...]] = {}
     """Name of a community -> its sites, as the images were divided.
 
-    A table shows how often members were each other's peers. By default communities are those that
-    the peers themselves form.
+    A table shows how often members were each other's peers.
     """
     metrics: tuple[str, ...] = ("accuracy", "f1_macro")
     claims: tuple[Claim, ...] = ()
@@ -392,7 +391,7 @@ class Study(_Part):
         for folder, seed in needed:
             if folder in self.sites:
                 text = self.sites[folder].format(seed=seed)
-                arguments[folder.format(seed=seed)] = text.split()
+                arguments[folder.format(seed=seed)] = shlex.split(text)
         return arguments
 
     def unused(self, settings: Settings) -> list[str]:

@@ -91,18 +91,18 @@ def _row_cell(results: Results, row: str, *, name: bool) -> str:
 
 
 def _reference_cell(results: Results) -> str:
-    """Return the difference of the reference with the highest mean, of all sites together."""
+    """Return the difference of the reference, of all sites together, that validation chose."""
     study = results.study
     variant = study.first_variant
-    metric = study.metrics[0]
     few = (variant, study.lower)
-    references = results.references(variant, sites="pooled", labels="few").values()
-    all_gaps = [results.reference_gap(by_seed, few, metric) for by_seed in references]
-    gaps = [gap for gap in all_gaps if gap is not None]
-    if not gaps:
+    best = results.best_reference(variant, "few")
+    if best is None:
         return ""
-    best = max(gaps, key=lambda gap: gap.mean)
-    return _difference(best, bool(refusal(results, (few,), metric)))
+    _, by_seed = best
+    gap = results.reference_gap(by_seed, few, study.metrics[0])
+    if gap is None:
+        return ""
+    return _difference(gap, bool(refusal(results, (few,), study.metrics[0])))
 
 
 def _difference(gap: Interval, withheld: bool) -> str:

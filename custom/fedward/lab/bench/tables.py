@@ -17,7 +17,7 @@ from fedward.lab.bench.markdown import (
 from fedward.lab.bench.partitions import CENTRALISED
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import NOT_RUN, Results, group_interval
-from fedward.runs.communities import Community, community, found_communities
+from fedward.runs.communities import Community, community
 
 FEWEST_SEEDS = 5
 """A row with fewer seeds shows its numbers, and says that they are few."""
@@ -453,34 +453,29 @@ def _pseudo_label_table(results: Results) -> str:
 
 
 def _peer_table(results: Results) -> str:
-    """Return how often members of a community were each other's peers; empty without peers.
+    """Return how often members of the study's communities were each other's peers.
 
-    The seeds of a row count together.
+    The seeds of a row count together. It is empty without peers, and without communities that the
+    study names: those that are found in the peers themselves always look as if peers agreed.
     """
     known = results.study.communities
-    columns = list(known) or ["communities that the peers form"]
-    table = Table(["share of a community's peers that are members", *columns])
+    table = Table(["share of a community's peers that are members", *known])
     chances = dict[str, str]()
     for title, records in _titles_that_ran(results):
         runs = [record.picks for record in records if record.picks]
-        if not runs:
-            continue
-        if known:
-            cells = []
-            for name, members in known.items():
-                of_runs = [community(picks, members) for picks in runs]
-                cells.append(_share_text(of_runs))
+        cells = []
+        for name, members in known.items():
+            of_runs = [community(picks, members) for picks in runs]
+            cells.append(_share_text(of_runs))
+            if of_runs:
                 # Sites are the same in all runs, and with them what chance gives.
                 chances[name] = f"{100 * of_runs[0].chance:.0f} %"
-        else:
-            found = []
-            for picks in runs:
-                found += [community(picks, members) for members in found_communities(picks)]
-            cells = [_share_text(found)]
-        table.add(title, *cells)
-    if chances:
-        table.add("peers drawn at random", *chances.values())
-    return table.markdown() if table.lines else ""
+        if runs and cells:
+            table.add(title, *cells)
+    if not table.lines:
+        return ""
+    table.add("peers drawn at random", *chances.values())
+    return table.markdown()
 
 
 def _share_text(communities: Sequence[Community]) -> str:
