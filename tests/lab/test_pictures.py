@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
+from fedward.lab.bench.comparisons import percent_reached
 from fedward.lab.bench.markdown import percent_text
+from fedward.lab.bench.notes import caption
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
-from fedward.lab.bench.tables import caption
 
 ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
 
@@ -55,12 +56,12 @@ def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
     text = drawn(study, records, tmp_path / "a.svg")
     assert "labelled training images, %" in text
     results = Results(study, {record.cell: record for record in records})
-    reached = results.percent_reached("tenth", "own", "accuracy")
+    reached = percent_reached(results, "tenth", "own", "accuracy")
     assert reached is not None
     assert percent_text(reached) == "80.0 % [80.0, 80.0]"
     nothing = [result(cell, level, 0.0) for cell in study.cells()]
     zero = Results(study, {record.cell: record for record in nothing})
-    assert zero.percent_reached("tenth", "own", "accuracy") is None
+    assert percent_reached(zero, "tenth", "own", "accuracy") is None
 
 
 def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ from scipy import stats
 from fedward.cli import main
 from fedward.digests import digest
 from fedward.errors import ConfigError
+from fedward.lab.bench.bounds import own_bounds_refusal, upper_bound
 from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
+from fedward.lab.bench.evidence import bounds_refusal, bounds_unknown
 from fedward.lab.bench.in_short import in_short
+from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Curve, Cut, Record, add_records
 from fedward.lab.bench.study import Cell, Study
@@ -367,21 +370,21 @@ def test_synthetic_images_that_no_row_uses_do_not_tell_labels_apart() -> None:
         if cell.row == "ssfl":
             settings = {**record.settings, "synthetic": {"sites": 77}}
             lines[cell] = replace(record, settings=settings)
-    assert results_of(CLAIMED, lines).same_labels("all", "lower", "ssfl")
-    assert not results_of(CLAIMED, lines).same_labels("all", "lower", "upper")
+    assert same_labels(results_of(CLAIMED, lines), "all", "lower", "ssfl")
+    assert not same_labels(results_of(CLAIMED, lines), "all", "lower", "upper")
 
 
 def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     """The upper row does not beat the lower one; a reference does, and is the bound."""
     study = study_of(claims=[BETTER])
     weak = lines_of(study, {"upper": 0.6})
-    assert results_of(study, weak).own_bounds_refusal("all", "accuracy").startswith("bounds not")
+    assert own_bounds_refusal(results_of(study, weak), "all", "accuracy").startswith("bounds not")
     kind = {"input": "features", "model": "lda"}
     strong = {**weak, **reference(study, [0.9, 0.91, 0.89, 0.9, 0.9], kind)}
-    best = results_of(study, strong).upper("all", "accuracy")
+    best = upper_bound(results_of(study, strong), "all", "accuracy")
     title = "reference: linear discriminant analysis on the encoder's features, pooled, all labels"
     assert (dict(best.chosen), best.by_validation) == ({title: 5}, True)
-    assert results_of(study, strong).own_bounds_refusal("all", "accuracy") == ""
+    assert own_bounds_refusal(results_of(study, strong), "all", "accuracy") == ""
 
 
 def test_no_value_chooses_itself_as_the_upper_bound() -> None:
@@ -390,7 +393,7 @@ def test_no_value_chooses_itself_as_the_upper_bound() -> None:
     lucky = reference(CLAIMED, [0.99, 0.5, 0.5, 0.5, 0.5])
     without_validation = Curve((), (), {}, ())
     lines |= {cell: replace(r, curve=without_validation) for cell, r in lucky.items()}
-    best = results_of(CLAIMED, lines).upper("all", "accuracy")
+    best = upper_bound(results_of(CLAIMED, lines), "all", "accuracy")
     assert best.chosen == {"FedAvg, all labels": 5}
     assert not best.by_validation
     assert best.values[1] == pytest.approx(LEVEL["upper"] + 0.01 + OWN["upper"][0])
@@ -426,13 +429,13 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
     ours = lines_of(loose)
     here = results_of(loose, ours, there)
     for variant in variants:
-        refusal = here.bounds_refusal(variant, "f1_macro")
+        refusal = bounds_refusal(here, variant, "f1_macro")
         assert refusal.endswith("in the same runs of *Bounded*")
-        assert here.bounds_refusal(variant, "accuracy") == ""
+        assert bounds_refusal(here, variant, "accuracy") == ""
     assert "| fixed | 5 | withheld: bounds not apart" in further_tables(here)
     other = loose.model_copy(update={"settings": {"learning_rate": 0.5}})
     apart = {cell: line(other, cell, 0.6) for cell in other.cells()}
-    assert results_of(other, apart, there).bounds_refusal("fixed", "f1_macro") == ""
+    assert bounds_refusal(results_of(other, apart, there), "fixed", "f1_macro") == ""
 
 
 def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
@@ -456,9 +459,9 @@ def test_a_variant_without_bounds_of_its_own_has_those_of_the_first() -> None:
         cell = Cell("first", "upper", seed)
         lines[cell] = with_test(lines[cell], f1_macro=0.6)
     results = results_of(study, lines)
-    assert results.bounds_refusal("other", "f1_macro").startswith("bounds not apart")
-    assert results.bounds_refusal("other", "accuracy") == ""
-    assert not results.bounds_unknown("other")
+    assert bounds_refusal(results, "other", "f1_macro").startswith("bounds not apart")
+    assert bounds_refusal(results, "other", "accuracy") == ""
+    assert not bounds_unknown(results, "other")
 
 
 def test_claims_added_after_the_run_are_refused(

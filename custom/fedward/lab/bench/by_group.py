@@ -3,8 +3,9 @@
 Images of one patient are alike, so whole groups are drawn, those of each site within the site.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,14 @@ from numpy.typing import NDArray
 from fedward.evaluation.arrays import Counts, Values
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.names import OF_ANSWERS
+from fedward.lab.bench.records import Record
 from fedward.seeds import numpy_generator
 
 RESAMPLES = 1000
 _DIGITS = 5
 """Decimal places of kept deviations."""
+_HALF_WIDTH = 1.96
+"""Half of a 95 % interval in standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,17 @@ def metrics_of(images: Counts, true_positives: Counts, answers: Counts) -> dict[
         "precision_weighted": np.nansum(confusion.precision * shares, axis=1),
         "precision_macro": np.nanmean(confusion.precision, axis=1),
     }
+
+
+def group_interval(records: Collection[Record], metric: str) -> float | None:
+    """Return half the 95 % interval over groups of test images; None if it was not recorded.
+
+    1.96 times the mean over repetitions of the standard deviation over resampled groups.
+
+    Args:
+        records: the repetitions of a row or a reference.
+        metric: name of the metric.
+    """
+    if not records or any(metric not in record.by_group for record in records):
+        return None
+    return _HALF_WIDTH * fmean(record.by_group[metric]["deviation"] for record in records)

@@ -1,4 +1,4 @@
-"""Which round of a row counts, what shows that it has converged, and which curves fall.
+"""What shows that a row has converged, and which curves fall.
 
 A schedule flattens every curve at its end, so a flat curve shows nothing. Twice the rounds do.
 """
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedward.evaluation import mean_and_interval
-from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.records import Record
+from fedward.lab.bench.results import NOT_RUN, chosen_value, last_value
 
 NOT_SHOWN = "convergence not shown"
 """What is said of a row without a run of twice the rounds."""
@@ -16,24 +16,6 @@ NOT_CONVERGED = "not converged: "
 """How the text begins that says by how much twice the rounds change a value."""
 LATE = 0.75
 """A best round after this share of the rounds is near the end, so that its curve does not fall."""
-
-
-def chosen_value(record: Record, metric: str) -> float:
-    """Return a test value in the round that is best on validation, as a mean over sites.
-
-    Errors, such as that of calibration, choose no round: theirs are of the last rounds.
-
-    Args:
-        record: of a run or a reference.
-        metric: one that the line keeps; ``pooled`` is the accuracy over all test images.
-    """
-    protocol = "last" if metric in ERRORS else "global"
-    return record.test[protocol][metric]
-
-
-def last_value(record: Record, metric: str) -> float:
-    """Return a test value of the last rounds; of a reference, which has none, its value."""
-    return record.test.get("last", record.test["global"])[metric]
 
 
 def half_interval(values: Sequence[float]) -> float | None:
@@ -74,7 +56,14 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
 
     Twice the rounds must change the value by less than half the interval over repetitions, or by
     nothing. A row of a single round, such as a classifier in closed form, needs no convergence.
+
+    Args:
+        records: the row's results.
+        doubled: those with twice the rounds; see :func:`change_by_doubling`.
+        metric: name of the metric.
     """
+    if not records:
+        return NOT_RUN
     if all(record.rounds <= 1 for record in records):
         return ""
     change = change_by_doubling(records, doubled, metric)
@@ -96,6 +85,10 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
     repetitions, in the first three quarters of the rounds. On test images the last rounds are lower
     than the best round by more than half the interval over repetitions; a single repetition has no
     interval, and any loss counts.
+
+    Args:
+        records: the row's results, at least one.
+        metric: name of the metric.
     """
     best_shares = []
     for record in records:

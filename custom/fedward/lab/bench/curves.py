@@ -101,7 +101,7 @@ def _plot(results: Results) -> _Plot:
         return _Plot("labelled training images, %", test_label, _drawn(lines), metric in SCORES)
     variant = study.first_variant
     curves = {
-        row: [record.curve for record in results.by_seed(variant, row).values()]
+        row: [record.curve for record in results.repetitions(variant, row)]
         for row in rows
         if results.has_run(variant, row)
     }

@@ -9,9 +9,10 @@ from textwrap import wrap
 from typing import Any
 
 from fedward.evaluation.intervals import Interval
+from fedward.lab.bench.comparisons import paired_gap
+from fedward.lab.bench.evidence import bounds_refusal, refusal
 from fedward.lab.bench.markdown import gap_text, metric_name
-from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import refusal
+from fedward.lab.bench.results import Results, test_values
 from fedward.report.drawing import FAINT, INK, SERIES, axes_of
 
 _WIDTH = 8.4
@@ -71,12 +72,12 @@ def groups_of(results: Results, metric: str) -> list[Group]:
     baseline = baseline_of(results)
     groups = []
     for variant in results.study.variants:
-        if not results.by_seed(variant, baseline):
+        if not results.has_run(variant, baseline):
             continue
         title = results.study.variants[variant].title
-        bounds_refusal = results.bounds_refusal(variant, metric)
-        if bounds_refusal:
-            groups.append(Group(title, (), bounds_refusal))
+        reason = bounds_refusal(results, variant, metric)
+        if reason:
+            groups.append(Group(title, (), reason))
             continue
         differences = (
             *_of_rows(results, variant, baseline, metric),
@@ -89,8 +90,9 @@ def groups_of(results: Results, metric: str) -> list[Group]:
 
 def _of_rows(results: Results, variant: str, baseline: str, metric: str) -> Iterator[Difference]:
     """Yield the differences of all other rows of a variant."""
+    of_baseline = results.test_values(variant, baseline, metric)
     for row in results.study.rows_of(variant):
-        gap = results.gap((variant, row), (variant, baseline), metric)
+        gap = paired_gap(results.test_values(variant, row, metric), of_baseline)
         if row != baseline and gap is not None:
             places = ((variant, row), (variant, baseline))
             yield Difference(
@@ -105,12 +107,12 @@ def _of_references(
     results: Results, variant: str, baseline: str, metric: str
 ) -> Iterator[Difference]:
     """Yield the differences of the references of all sites together that a variant has itself."""
-    place = (variant, baseline)
-    withheld = bool(refusal(results, (place,), metric))
+    of_baseline = results.test_values(variant, baseline, metric)
+    withheld = bool(refusal(results, ((variant, baseline),), metric))
     for title, by_seed in results.references(variant, sites="pooled").items():
         if any(record.variant != variant for record in by_seed.values()):
             continue
-        gap = results.reference_gap(by_seed, place, metric)
+        gap = paired_gap(test_values(by_seed, metric), of_baseline)
         if gap is not None:
             yield Difference(title, gap, withheld, is_reference=True)
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedward.lab.bench.convergence import chosen_value
+from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
-from fedward.lab.bench.results import Results
+from fedward.lab.bench.results import Results, chosen_value
 from fedward.lab.bench.verdicts import (
     LEVEL,
     Outcome,
@@ -92,7 +92,7 @@ def _of_values(results: Results) -> str:
     study = results.study
     metric = study.metrics[0]
     variant = study.first_variant
-    if results.bounds_refusal(variant, metric):
+    if bounds_refusal(results, variant, metric):
         return ""
     parts = []
     repetitions = set[int]()

@@ -1,4 +1,4 @@
-"""Tables in markdown, and numbers over several runs as tables write them."""
+"""Tables in markdown, and titles of rows and numbers over several runs as tables write them."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from fedward.evaluation import mean_and_interval
 from fedward.evaluation.intervals import Interval
+from fedward.lab.bench.study import Study
 
 _METRIC_NAMES = {
     "accuracy": "Accuracy",
@@ -56,6 +57,17 @@ def folded(summary: str, content: str) -> str:
         return ""
     summary_line = f'<details markdown="1"><summary>{summary}</summary>'
     return f"{summary_line}\n\n{content}\n\n</details>"
+
+
+def row_title(study: Study, row: str) -> str:
+    """Return the title of a row; the row that the page is about is bold."""
+    title = study.rows[row].title
+    return f"**{title}**" if row == study.own else title
+
+
+def full_title(study: Study, variant: str, row: str) -> str:
+    """Return the title of a row behind that of its variant, if the study names variants."""
+    return study.in_variant(variant, row_title(study, row))
 
 
 def metric_name(metric: str) -> str:

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN
+from fedward.lab.bench.bounds import upper_bound
+from fedward.lab.bench.by_group import group_interval
+from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN, unconverged
+from fedward.lab.bench.evidence import (
+    NO_BOUNDS,
+    bounds_refusal,
+    bounds_unknown,
+    regime_refusal,
+)
 from fedward.lab.bench.markdown import metric_name
-from fedward.lab.bench.results import NO_BOUNDS, Results
-from fedward.lab.bench.tables import caption, rows_that_ran
+from fedward.lab.bench.repetition import data_varied
+from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import sentences
 
 
@@ -28,19 +36,45 @@ def notes(results: Results, page: Sequence[Results]) -> str:
     return "\n".join(f"- {text}" for text in texts if text)
 
 
+def caption(results: Results) -> str:
+    """Return what the intervals over repetitions cover; empty if they cover data and weights."""
+    ran = results.rows_that_ran()
+    same = [
+        results.study.rows[row].title
+        for variant, row in ran
+        if not data_varied(results.repetitions(variant, row))
+    ]
+    if not same:
+        return ""
+    rows = results.study.rows.values()
+    if not any(row.sites for row in rows):
+        covered = (
+            "over synthetic images and first weights, which are drawn by the seed; which images a "
+            "line used was not recorded"
+        )
+    elif any("{seed}" in row.sites for row in rows):
+        covered = (
+            "over first weights and the division among sites only; test images and the split were "
+            "the same"
+        )
+    else:
+        covered = "over first weights only; the images and labels were the same"
+    of_rows = "" if len(same) == len(ran) else f" of {', '.join(dict.fromkeys(same))}"
+    return f"**Intervals**{of_rows} are {covered}. No difference is shown."
+
+
 def _group_note(results: Results) -> str:
     metric = results.study.metrics[0]
-    for variant, row in rows_that_ran(results):
-        if results.group_interval(variant, row, metric) is None:
+    for variant, row in results.rows_that_ran():
+        if group_interval(results.repetitions(variant, row), metric) is None:
             return "**Test images**: intervals over groups of them were not recorded for all rows."
     return ""
 
 
 def _regime_note(results: Results) -> str:
     refusals = {
-        variant: results.regime_refusal(variant)
-        for variant in results.study.variants
-        if any(results.by_seed(variant, row) for row in results.study.rows_of(variant))
+        variant: regime_refusal(results, variant)
+        for variant in dict.fromkeys(variant for variant, _ in results.rows_that_ran())
     }
     texts = _by_text(results, refusals)
     where = "" if all(refusals.values()) else " there"
@@ -52,18 +86,18 @@ def _bounds_note(results: Results) -> str:
     study = results.study
     parts = []
     unknown = {
-        variant: NO_BOUNDS if results.bounds_unknown(variant) else "" for variant in study.variants
+        variant: NO_BOUNDS if bounds_unknown(results, variant) else "" for variant in study.variants
     }
     text = _by_text(results, unknown)
     if text:
         where = "here" if all(unknown.values()) else "there"
         parts.append(f"{text}, so nothing {where} says what unlabelled images are worth")
     for metric in study.metrics:
-        refusals = {variant: results.bounds_refusal(variant, metric) for variant in study.variants}
+        refusals = {variant: bounds_refusal(results, variant, metric) for variant in study.variants}
         text = _by_text(results, refusals)
         if text:
             parts.append(f"{metric_name(metric)} withheld, {text}")
-    best = results.upper(study.first_variant, study.metrics[0])
+    best = upper_bound(results, study.first_variant, study.metrics[0])
     if study.lower and best.values:
         chosen = _listed([f"*{title}* ({count} times)" for title, count in best.chosen.items()])
         way = "validation" if best.by_validation else "the other repetitions"
@@ -78,10 +112,12 @@ def _convergence_note(results: Results) -> str:
     not_shown: list[str] = []
     moving: list[str] = []
     trained_rows = 0
-    for variant, row in rows_that_ran(results):
+    for variant, row in results.rows_that_ran():
         title = study.in_variant(variant, study.rows[row].title)
-        texts = {metric: results.unconverged(variant, row, metric) for metric in study.metrics}
-        if any(record.rounds > 1 for record in results.by_seed(variant, row).values()):
+        records = results.repetitions(variant, row)
+        doubled = results.doubled(variant, row)
+        texts = {metric: unconverged(records, doubled, metric) for metric in study.metrics}
+        if any(record.rounds > 1 for record in records):
             trained_rows += 1
         if NOT_SHOWN in texts.values():
             not_shown.append(title)
@@ -105,8 +141,8 @@ def _convergence_note(results: Results) -> str:
 def _start_note(results: Results) -> str:
     """Return the rows for which validation chose the model before training, as far as lines say."""
     parts = []
-    for variant, row in rows_that_ran(results):
-        records = results.by_seed(variant, row).values()
+    for variant, row in results.rows_that_ran():
+        records = results.repetitions(variant, row)
         at_start = [
             record
             for record in records
@@ -125,7 +161,7 @@ def _start_note(results: Results) -> str:
 
 def _lacking(results: Results) -> str:
     """Return what all rows that train lack to show convergence."""
-    if any(results.doubled(variant, row) for variant, row in rows_that_ran(results)):
+    if any(results.doubled(variant, row) for variant, row in results.rows_that_ran()):
         return "none has both several repetitions and one of them with twice the rounds as well"
     return "none ran with twice the rounds as well"
 

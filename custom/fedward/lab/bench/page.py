@@ -11,11 +11,11 @@ from fedward.lab.bench.curves import has_curves
 from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.markdown import folded
-from fedward.lab.bench.notes import notes
+from fedward.lab.bench.notes import caption, notes
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.shortcomings import shortcomings
-from fedward.lab.bench.tables import caption, further_tables, value_table
+from fedward.lab.bench.tables import further_tables, value_table
 
 
 def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:

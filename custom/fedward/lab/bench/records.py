@@ -139,6 +139,11 @@ class Record:
         return Cell(self.variant, self.row, self.seed, self.doubled)
 
     @property
+    def experiment(self) -> Experiment:
+        """The experiment of its settings; raises ValidationError if no version of today has it."""
+        return Experiment.model_validate(self.settings)
+
+    @property
     def on_validation(self) -> float | None:
         """Its value on validation images in the best round, as far as its line says; None without.
 
@@ -158,7 +163,7 @@ class Record:
         With ``site_files``, what the settings say of synthetic images makes no difference.
         """
         try:
-            recorded = Experiment.model_validate(self.settings)
+            recorded = self.experiment
             if site_files:
                 recorded = recorded.model_copy(update={"synthetic": experiment.synthetic})
             return with_defaults(recorded) == with_defaults(experiment)

@@ -4,14 +4,14 @@ A study may say that its images are cut again for each seed. What counts is what
 hold: seeds whose test images or labels are the same are repetitions of the training alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedward.config import DataSpec
 from fedward.digests import digest
-from fedward.lab.bench.records import Cut, Repetition
+from fedward.lab.bench.records import Cut, Record, Repetition
 from fedward.seeds import numpy_generator
 from fedward.sites import named_sites
 from fedward.sites.assemble import divide
@@ -67,3 +67,16 @@ def repetition_of(seed: int, cuts: Mapping[int, Cut]) -> Repetition:
     if not others or any(cut.test == own.test or cut.labels == own.labels for cut in others):
         return "weights"
     return "data and weights"
+
+
+def data_varied(records: Collection[Record]) -> bool:
+    """Return whether the repetitions of a row differ in images and labels, not in weights only.
+
+    Each line must say so, and no two may have the same test images or the same labels.
+    """
+    cuts = [record.cut for record in records if record.cut is not None]
+    if len(cuts) < len(records) or any(record.repetition == "weights" for record in records):
+        return False
+    test_images = {cut.test for cut in cuts}
+    labels = {cut.labels for cut in cuts}
+    return len(test_images) == len(labels) == len(records)

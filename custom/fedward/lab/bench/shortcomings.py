@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
+from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.forest import Difference, baseline_of, groups_of
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.records import Record
@@ -77,8 +78,8 @@ def _sites(results: Results) -> str:
     """Return the lowest and the highest site of the page's row, as means over repetitions."""
     metric = results.study.metrics[0]
     for variant, row in _described(results, metric):
-        records = results.by_seed(variant, row)
-        of_repetitions = [record.of_sites(metric) for record in records.values()]
+        records = results.repetitions(variant, row)
+        of_repetitions = [record.of_sites(metric) for record in records]
         of_repetitions = [of_sites for of_sites in of_repetitions if len(of_sites) > 1]
         if of_repetitions:
             title = results.study.rows[row].title
@@ -123,7 +124,7 @@ def _classes(results: Results) -> str:
         macro_f1 = fmean(results.test_values(variant, row, "f1_macro").values())
         title = results.study.rows[row].title
         text = f"Classes with *{title}*: Macro F1 is {macro_f1:.3f} and Accuracy {accuracy:.3f}."
-        found = _share_found(results.by_seed(variant, row).values())
+        found = _share_found(results.repetitions(variant, row))
         if found is not None and accuracy - found >= _MUCH:
             text += (
                 f" In the mean over classes {found:.3f} of the images are recognised, so rare "
@@ -153,6 +154,6 @@ def _described(results: Results, *metrics: str) -> Iterator[tuple[str, str]]:
         for variant in study.variants:
             if not row or row not in study.rows_of(variant):
                 continue
-            withheld = any(results.bounds_refusal(variant, metric) for metric in metrics)
-            if results.by_seed(variant, row) and not withheld:
+            withheld = any(bounds_refusal(results, variant, metric) for metric in metrics)
+            if results.has_run(variant, row) and not withheld:
                 yield variant, row

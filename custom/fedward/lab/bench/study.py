@@ -291,6 +291,12 @@ class Study(_Part):
         title = self.variants[variant].title
         return f"{title}: {text}" if title else text
 
+    def name_of(self, variant: str, row: str) -> str:
+        """Return the title of a row with that of its variant, if the study names variants."""
+        title = self.rows[row].title
+        variant_title = self.variants[variant].title
+        return f"{title}, {variant_title}" if variant_title else title
+
     def rows_of(self, variant: str) -> tuple[str, ...]:
         """Return the rows that a variant changes, in the study's order."""
         chosen = self.variants[variant].rows

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.evaluation.intervals import Interval
+from fedward.lab.bench.comparisons import paired_gap
+from fedward.lab.bench.evidence import bounds_refusal, refusal
+from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.markdown import Table, gap_text, interval_text, metric_name
-from fedward.lab.bench.results import Results
-from fedward.lab.bench.verdicts import refusal
+from fedward.lab.bench.results import Results, test_values
 
 COLUMNS = (
     "images and network",
@@ -36,9 +38,7 @@ def summary_table(pages: Sequence[Page]) -> str:
     lines = []
     for page in pages:
         results = page.results
-        if results.study.lower and results.by_seed(
-            results.study.first_variant, results.study.lower
-        ):
+        if results.has_run(results.study.first_variant, results.study.lower):
             lines.append((f"[{results.study.title}]({page.link})", *_cells(results)))
     filled = [place for place in range(len(COLUMNS)) if any(line[place] for line in lines)]
     table = Table([COLUMNS[place] for place in filled])
@@ -51,7 +51,7 @@ def _cells(results: Results) -> list[str]:
     study = results.study
     variant = study.first_variant
     metric = study.metrics[0]
-    if results.bounds_refusal(variant, metric):
+    if bounds_refusal(results, variant, metric):
         return [f"{metric_name(metric)} withheld", "", "", "", ""]
     few = list(results.test_values(variant, study.lower, metric).values())
     return [
@@ -68,7 +68,7 @@ def _alone(results: Results) -> str:
     study = results.study
     for row in study.rows_of(study.first_variant):
         starts_alone = study.rows[row].alone and not study.rows[row].init
-        if starts_alone and results.same_labels(study.first_variant, row, study.lower):
+        if starts_alone and same_labels(results, study.first_variant, row, study.lower):
             return row
     return ""
 
@@ -80,12 +80,11 @@ def _row_cell(results: Results, row: str, *, name: bool) -> str:
     if not row or row not in study.rows_of(variant):
         return ""
     metric = study.metrics[0]
-    place = (variant, row)
-    few = (variant, study.lower)
-    gap = results.gap(place, few, metric)
+    few = results.test_values(variant, study.lower, metric)
+    gap = paired_gap(results.test_values(variant, row, metric), few)
     if gap is None:
         return ""
-    is_withheld = bool(refusal(results, (place, few), metric))
+    is_withheld = bool(refusal(results, ((variant, row), (variant, study.lower)), metric))
     text = _difference(gap, is_withheld)
     return f"{study.rows[row].title}: {text}" if name else text
 
@@ -94,15 +93,16 @@ def _reference_cell(results: Results) -> str:
     """Return the difference of the reference, of all sites together, that validation chose."""
     study = results.study
     variant = study.first_variant
-    few = (variant, study.lower)
+    metric = study.metrics[0]
     best = results.best_reference(variant, "few")
     if best is None:
         return ""
     _, by_seed = best
-    gap = results.reference_gap(by_seed, few, study.metrics[0])
+    few = results.test_values(variant, study.lower, metric)
+    gap = paired_gap(test_values(by_seed, metric), few)
     if gap is None:
         return ""
-    return _difference(gap, bool(refusal(results, (few,), study.metrics[0])))
+    return _difference(gap, bool(refusal(results, ((variant, study.lower),), metric)))
 
 
 def _difference(gap: Interval, withheld: bool) -> str:

@@ -1,9 +1,4 @@
-"""What is said of a study's claims: shown, not shown, opposite shown, or why not judged.
-
-The rules of evidence, which docs/studies.md explains, are checked in this order: few and all labels
-have run, all labels in the federation beat the references on raw pixels, the upper bound beats the
-lower one, and each row has converged and has repetitions of different images and labels.
-"""
+"""What is said of a study's claims: shown, not shown, opposite shown, or why not judged."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +9,14 @@ from typing import Literal, TypeAlias
 from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
 from fedward.lab.bench.claims import holm, p_value
+from fedward.lab.bench.evidence import refusal
 from fedward.lab.bench.markdown import gap_text, metric_name
-from fedward.lab.bench.results import NO_BOUNDS, Results
+from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Claim, Place, Study
 
 Outcome: TypeAlias = Literal["shown", "opposite shown", "not shown", "not judged"]
 LEVEL = 0.05
 """A claim counts as shown if its p-value, corrected by Holm, is not above this."""
-SAME_DATA = "its repetitions are not of different images and labels"
 
 
 @dataclass(frozen=True)
@@ -75,40 +70,6 @@ def _means(
     our_means = [fmean(by_seed[seed] for by_seed in ours) for seed in seeds]
     their_means = [fmean(by_seed[seed] for by_seed in theirs) for seed in seeds]
     return our_means, their_means
-
-
-def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
-    """Return the first rule of evidence by which some rows cannot be judged; empty without one.
-
-    Where the rows are of several variants, it names that of the row which the rule concerns.
-
-    Args:
-        results: of the study.
-        rows: (variant, row) of each.
-        metric: one of the study.
-    """
-    study = results.study
-    several_variants = len({variant for variant, _ in rows}) > 1
-    for variant, _ in rows:
-        reason = _refusal_of_variant(results, variant, metric)
-        if reason:
-            title = study.variants[variant].title or variant
-            return f"*{title}*: {reason}" if several_variants else reason
-    for variant, row in rows:
-        name = name_of(study, variant, row) if several_variants else study.rows[row].title
-        reason = results.unconverged(variant, row, metric)
-        if reason:
-            return f"*{name}*: {reason}"
-        if not results.data_varied(variant, row):
-            return f"*{name}*: {SAME_DATA}"
-    return ""
-
-
-def _refusal_of_variant(results: Results, variant: str, metric: str) -> str:
-    """Return the first rule by which no row of a variant can be judged; empty without one."""
-    if results.bounds_unknown(variant):
-        return NO_BOUNDS
-    return results.regime_refusal(variant) or results.bounds_refusal(variant, metric)
 
 
 @dataclass(frozen=True)
@@ -206,7 +167,7 @@ def names_of(study: Study, claim: Claim) -> tuple[str, str]:
     if claim.mean_over:
         return study.rows[claim.row].title, study.rows[claim.than].title
     ((ours, theirs),) = claim.places(study.first_variant)
-    return name_of(study, *ours), name_of(study, *theirs)
+    return study.name_of(*ours), study.name_of(*theirs)
 
 
 def mean_of_variants(study: Study, claim: Claim) -> str:
@@ -220,10 +181,3 @@ def mean_of_variants(study: Study, claim: Claim) -> str:
         return ", in the mean of all variants"
     titles = [study.variants[name].title or name for name in claim.mean_over]
     return f", in the mean of {'; '.join(titles)}"
-
-
-def name_of(study: Study, variant: str, row: str) -> str:
-    """Return the title of a row with that of its variant, if the study names variants."""
-    title = study.rows[row].title
-    variant_title = study.variants[variant].title
-    return f"{title}, {variant_title}" if variant_title else title

@@ -1,0 +1,46 @@
+"""Which labels a row sees: only rows that see all labels may be the upper bound."""
+
+from functools import cache
+
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.study import Place
+from fedward.methods import settings_of
+
+
+def same_labels(results: Results, variant: str, row: str, other: str) -> bool:
+    """Return whether two rows of a variant have both run and see the same labels."""
+    labels = _labels_seen(results)
+    seen = labels.get((variant, row))
+    return seen is not None and seen == labels.get((variant, other))
+
+
+@cache
+def _labels_seen(results: Results) -> dict[Place, tuple[object, ...]]:
+    """Return (variant, row) -> what decides which labels it sees, of the rows that have run."""
+    return {place: _labels_of(results, *place) for place in results.rows_that_ran()}
+
+
+def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
+    """Return what decides which labels a row sees; it is equal for rows that see the same.
+
+    It is how images are cut, the row that bought the labels, the share of them that the row
+    buys itself, and the synthetic images.
+    """
+    study = results.study
+    first = results.repetitions(variant, row)[0]
+    cut = [_number(word) for word in results.cut(variant, row) if word != "--pooled"]
+    settings = settings_of(first.experiment.method, first.experiment.options)
+    # Methods without this setting buy no labels: they use all that the cut leaves.
+    bought_share = getattr(settings, "target_fraction", 1.0)
+    # Jobs differ in their synthetic images, which a row with site files does not use.
+    has_site_files = bool(study.partition or study.rows[row].sites)
+    synthetic = None if has_site_files else first.settings.get("synthetic")
+    return (cut, study.rows[row].labels, bought_share, synthetic)
+
+
+def _number(word: str) -> str | float:
+    """Return an argument as a number if it is one, so that 1 and 1.0 are the same share."""
+    try:
+        return float(word)
+    except ValueError:
+        return word

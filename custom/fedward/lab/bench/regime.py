@@ -1,0 +1,47 @@
+"""Whether a federation learns enough from its images for methods to be compared in it."""
+
+from fedward.evaluation import paired_difference
+from fedward.lab.bench.bounds import Best, apart, best_of, variant_of_bounds, with_all_labels
+from fedward.lab.bench.comparisons import in_common
+from fedward.lab.bench.markdown import gap_text
+from fedward.lab.bench.results import Results, test_values
+
+NO_REFERENCE = "no reference on raw pixels was recorded"
+"""Why nothing is concluded on methods where no reference can be compared with the federation."""
+
+
+def own_regime_refusal(results: Results, variant: str) -> str:
+    """Return why a study itself lets nothing be concluded on methods; empty if something may be.
+
+    All labels in the federation must be shown to beat each reference on raw pixels with all labels
+    pooled, in the metric that chooses rounds, paired by repetition.
+    """
+    references = results.references(variant, input="pixels", sites="pooled", labels="all")
+    variant = variant_of_bounds(results, variant)
+    upper_records = results.repetitions(variant, results.study.upper)
+    if not references or not upper_records:
+        return NO_REFERENCE
+    key_metric = str(upper_records[0].settings["key_metric"])
+    federation = _best_in_federation(results, variant, key_metric).values
+    for title, by_seed in references.items():
+        ours, theirs = in_common(federation, test_values(by_seed, key_metric))
+        if len(ours) < 2:
+            return f"too few repetitions have {title} and all labels in the federation"
+        if not apart(ours, theirs):
+            gap = gap_text(paired_difference(ours, theirs))
+            return (
+                f"all labels in the federation are not shown to beat {title}: {gap} of {key_metric}"
+            )
+    return ""
+
+
+def _best_in_federation(results: Results, variant: str, metric: str) -> Best:
+    """Return the best row with all labels whose sites train together."""
+    rows = [
+        row
+        for row in results.study.rows_of(variant)
+        if results.has_run(variant, row)
+        and not results.study.rows[row].alone
+        and "--pooled" not in results.cut(variant, row)
+    ]
+    return best_of(with_all_labels(results, variant, metric, rows))
