@@ -1,14 +1,11 @@
 """FedMatch's rounds (Jeong et al., ICLR 2021, labels at the clients)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from fedward.methods.aggregation import mean_of, steps_taken
-from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedmatch.decomposition import NAME, add_psi
 from fedward.methods.fedmatch.helpers import HelperModel
@@ -19,6 +16,7 @@ from fedward.methods.fedperl.peers import top_peers
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
 from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
+from fedward.methods.peer_state import PeerState
 from fedward.methods.requirements import (
     Feature,
     Requirements,
@@ -32,22 +30,10 @@ from fedward.model_state import State
 
 
 @dataclass
-class FedMatchState(ServerState):
-    """The server's state between two rounds. The federation keeps the sites' last models."""
+class FedMatchState(PeerState):
+    """The server's state between two rounds, with the answers (K,) of sites that have trained ψ."""
 
-    seen: list[str] = field(default_factory=list)
-    """The sites that have trained ψ, sorted."""
-    rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """``answers`` (M, K) of the models of the sites in ``seen``; empty before any has trained."""
-
-    def remember(self, answers: Mapping[str, Tensor]) -> None:
-        """Replace the stored answers (K,) of these sites by those of their newest models."""
-        if not answers:
-            return
-        stored = dict(zip(self.seen, self.rows.get("answers", ()), strict=True))
-        newest = {**stored, **answers}
-        self.seen = sorted(newest)
-        self.rows = {"answers": torch.stack([newest[site] for site in self.seen])}
+    features_name: ClassVar[str] = "answers"
 
 
 class FedMatch(Algorithm[FedMatchState]):
@@ -138,14 +124,14 @@ class FedMatch(Algorithm[FedMatchState]):
         helpers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
         if round_ % settings.helper_every or not settings.helpers or not state.seen:
             return helpers_of_sites, {}
-        participants = [site for site in sorted(sites) if site in state.seen]
-        places = [state.seen.index(site) for site in participants]
-        rows = Answers().similarity(state.rows["answers"], places)  # (R, M)
-        record = PeerRecord(state.seen, state.rows["answers"].shape[1], settings.anonymise)
-        for site, place, row in zip(participants, places, rows, strict=True):
-            most = max(settings.helpers, LOGGED_NEIGHBOURS)
-            closest = top_peers(row, place, most, range(len(row)))
-            chosen = [state.seen[index] for index in closest[: settings.helpers]]
+        participants = state.indices_of(sites)
+        answers = state.feature_rows
+        similarities = Answers().similarity(answers, list(participants.values()))  # (R, M)
+        record = PeerRecord(state.seen, answers.shape[1], settings.anonymise)
+        most = max(settings.helpers, LOGGED_NEIGHBOURS)
+        for (site, index), row in zip(participants.items(), similarities, strict=True):
+            closest = top_peers(row, index, most, range(len(row)))
+            chosen = [state.seen[peer] for peer in closest[: settings.helpers]]
             helpers_of_sites[site] = self.peer_rule.allowed(chosen)
             record.add(site, closest, row)
         return helpers_of_sites, {"peers": record.row(helpers_of_sites)}

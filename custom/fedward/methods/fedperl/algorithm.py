@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from fedward.methods.aggregation import mean_of, steps_taken
-from fedward.methods.algorithm import Algorithm, ServerState
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedperl.descriptions import description_of
 from fedward.methods.fedperl.peer_policies import (
@@ -23,6 +22,7 @@ from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
 from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
+from fedward.methods.peer_state import PeerState
 from fedward.methods.proximal import with_proximal_term
 from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
@@ -39,35 +39,15 @@ from fedward.seeds import torch_generator
 
 
 @dataclass
-class FedPerlState(ServerState):
-    """The server's state between two rounds. The sites' models are kept by the federation."""
+class FedPerlState(PeerState):
+    """The server's state between two rounds, with the features of the sites that have trained."""
 
-    seen: list[str] = field(default_factory=list)
-    """The sites that have trained, sorted."""
-    rows: Mapping[str, Tensor] = field(default_factory=dict)
-    """``features`` (M, F) float64 of the M sites in ``seen``; empty before a site has trained.
-
-    One tensor holds them all, because there may be thousands of sites. It has a name, because the
-    server saves mappings of tensors.
-    """
+    features_name: ClassVar[str] = "features"
     accuracy: dict[str, float] = field(default_factory=dict)
     """Accuracy in [0, 1] of each site's last model on the server's validation images.
 
     It is empty if the policy does not need it.
     """
-
-    @property
-    def features(self) -> dict[str, Tensor]:
-        """Features (F,) of each site's last model, by which models are compared."""
-        return dict(zip(self.seen, self.rows.get("features", ()), strict=True))
-
-    def remember(self, features: Mapping[str, Tensor]) -> None:
-        """Store the features (F,) of sites in place of the features of their earlier models."""
-        if not features:
-            return
-        newest = self.features | dict(features)
-        self.seen = sorted(newest)
-        self.rows = {"features": torch.stack([newest[site] for site in self.seen])}
 
 
 class FedPerl(Algorithm[FedPerlState]):
@@ -181,14 +161,14 @@ class FedPerl(Algorithm[FedPerlState]):
         if round_ <= settings.warm_up or not state.seen:
             return peers_of_sites, {}
         # From here on a site is an index into ``state.seen``, as the rows of features are.
-        index_of = {site: index for index, site in enumerate(state.seen)}
+        index_of = state.indices_of(state.accuracy)
         accuracy = {index_of[site]: value for site, value in state.accuracy.items()}
-        participants = [site for site in sorted(sites) if site in index_of]
-        indices = [index_of[site] for site in participants]
-        similarities = self.description.similarity(state.rows["features"], indices)
+        participants = state.indices_of(sites)
+        features = state.feature_rows
+        similarities = self.description.similarity(features, list(participants.values()))
 
-        record = PeerRecord(state.seen, state.rows["features"].shape[1], settings.anonymise)
-        for site, index, row in zip(participants, indices, similarities, strict=True):
+        record = PeerRecord(state.seen, features.shape[1], settings.anonymise)
+        for (site, index), row in zip(participants.items(), similarities, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
             closest = _closest(row, index, max(settings.committee, LOGGED_NEIGHBOURS))
             if settings.peers == "random":
