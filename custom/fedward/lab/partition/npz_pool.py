@@ -37,6 +37,55 @@ from fedward.sites.stored_images import StoredImages
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class _File:
+    """The arrays of a file, which holds the N images of one or more splits."""
+
+    prefixes: Sequence[str]
+    """Start of the names of each split's arrays, as ``train_``; one empty text without splits."""
+    images: Sequence[StoredImages]
+    """Of each split."""
+    labels: Labels
+    """(N,), or (N, C), of all splits, one after the other."""
+    others: Arrays
+    """All arrays but those of images and labels."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of images of each split."""
+        return [len(images) for images in self.images]
+
+    @property
+    def label_names(self) -> npt.NDArray[Any] | None:
+        """Names of the labels by their numbers; None: the file has none."""
+        return self.others.get("label_names")
+
+    @property
+    def side(self) -> int:
+        """Pixels of the shorter side of the images."""
+        return min(self.images[0].shape[1:3])
+
+    @property
+    def channels(self) -> int:
+        """Channels of the images; arrays (N, height, width) hold grey ones."""
+        shape = self.images[0].shape
+        return shape[3] if len(shape) == 4 else 1
+
+    def splits(self) -> list[str]:
+        """Return the split of each image, which is ``train`` in a file without splits."""
+        splits: list[str] = []
+        for prefix, count in zip(self.prefixes, self.counts, strict=True):
+            splits += [prefix.removesuffix("_") or "train"] * count
+        return splits
+
+    def places_in_splits(self) -> list[int]:
+        """Return the place of each image in the array of its split."""
+        places: list[int] = []
+        for count in self.counts:
+            places += range(count)
+        return places
+
+
 def read_npz(
     path: Path,
     classes: Sequence[str] = (),
@@ -69,73 +118,109 @@ def read_npz(
             :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
-    array_names, other_arrays = _other_arrays(path)
-    prefixes = _prefixes(array_names)
     noted = faults or Faults()
-    label_names = other_arrays.get("label_names")
-    images, labels_of_splits = _images_and_labels(path, prefixes, label_names, noted)
-    noted.refuse()
-    labels = _joined(path, labels_of_splits)
-    counts = [len(split_labels) for split_labels in labels_of_splits]
-    notes: list[str] = []
-    if choices.kind != "several" and is_one_hot(labels):
-        labels = labels.argmax(axis=1)
-        notes.append(
-            "Each row of the labels has one 1, which is its class. If an image may show several: "
-            f"{option('label-kind', 'several')}."
-        )
-    multi_label = not kind_of_labels(labels).exclusive
-    if multi_label:
-        name_of = _label_names(range(labels.shape[1]), label_names, classes)
-    elif label_names is not None:
-        name_of = _label_names(sorted(set(labels.tolist())), label_names, classes)
-    else:
+    file = _read_file(path, noted)
+    labels, one_hot_notes = _without_one_hot(file.labels, choices)
+    meanings: dict[int, str] = {}
+    are_unnamed_numbers = labels.ndim == 1 and file.label_names is None
+    if are_unnamed_numbers:
         meanings = _meanings(path, labels, classes, choices, noted)
         if faults is None:
             noted.refuse()
-        undecided = sorted(set(labels.tolist()) - set(meanings))
-        name_of = {**_label_names(undecided, None, classes), **meanings}
+    name_of = _name_of(labels, file.label_names, classes, meanings)
+    if are_unnamed_numbers:
+        # The person may have called a number unlabelled, which is a name but no class to use.
         classes = [name for name in classes if is_label(name)]
+
+    multi_label = not kind_of_labels(labels).exclusive
     take = _take_findings if multi_label else _take_numbers
     chosen: Classes | None = None
     with noted.noted_unless(ClassesError):
         chosen = take(labels, name_of, classes)
     if chosen is None:
         raise noted.together()
-    columns = _columns(other_arrays, prefixes, counts)
-    splits: list[str] = []
-    in_split: list[int] = []
-    for prefix, count in zip(prefixes, counts, strict=True):
-        splits += [prefix.removesuffix("_") or "train"] * count
-        in_split += range(count)
-    indices = list(range(len(splits))) if joined else in_split
+    notes = [*one_hot_notes, *chosen.notes]
+    if not classes and file.label_names is None:
+        notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
+
+    splits = file.splits()
+    places_in_splits = file.places_in_splits()
+    # Where images may change their splits, they are counted through all of them.
+    indices = list(range(len(splits))) if joined else places_in_splits
+    columns = _columns(file)
     named_groups = _groups(columns, len(labels))
     ids = [f"{split}-{index}" for split, index in zip(splits, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
     check_groups(f"{path}", groups, splits)
+
     class_of = _class_of(name_of, chosen.classes, multi_label)
-    notes += chosen.notes
-    if not classes and label_names is None:
-        notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
-    places = _Places.of(splits, in_split, chosen.rows)
-    shape = images[0].shape
-    # Arrays (N, height, width) hold grey images.
-    channels = shape[3] if len(shape) == 4 else 1
+    places = _Places.of(splits, places_in_splits, chosen.rows)
     return Pool(
         name=path.stem,
         classes=chosen.classes,
         labels=chosen.labels,
         groups=[groups[row] for row in chosen.rows],
         splits=[splits[row] for row in chosen.rows],
-        side=min(shape[1:3]),
-        channels=channels,
+        side=file.side,
+        channels=file.channels,
         listing=partial(_listing, path, class_of, places, joined),
         columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
         grouped=any(named_groups),
         notes=tuple(notes),
-        looks=partial(_looks, images, splits, indices, chosen.rows),
+        looks=partial(_looks, file.images, ids, chosen.rows),
     )
+
+
+def _read_file(path: Path, faults: Faults) -> _File:
+    """Return the arrays of a file.
+
+    Raises:
+        DataError: it cannot be read, or its arrays cannot be used; the text has all faults.
+    """
+    array_names, others = _other_arrays(path)
+    prefixes = _prefixes(array_names)
+    images, labels_of_splits = _images_and_labels(path, prefixes, others.get("label_names"), faults)
+    faults.refuse()
+    return _File(prefixes, images, _joined(path, labels_of_splits), others)
+
+
+def _without_one_hot(labels: Labels, choices: LabelChoices) -> tuple[Labels, list[str]]:
+    """Return labels (N, C) as classes (N,) if each row has one 1, and a note that says so.
+
+    Other labels are returned as they are, and so are all where a person has called them findings.
+    """
+    if choices.kind == "several" or not is_one_hot(labels):
+        return labels, []
+    note = (
+        "Each row of the labels has one 1, which is its class. If an image may show several: "
+        f"{option('label-kind', 'several')}."
+    )
+    return labels.argmax(axis=1), [note]
+
+
+def _name_of(
+    labels: Labels,
+    label_names: npt.NDArray[Any] | None,
+    classes: Sequence[str],
+    meanings: Mapping[int, str],
+) -> dict[int, str]:
+    """Return number -> name of labels (N,), or place -> name of the C findings of labels (N, C).
+
+    Args:
+        labels: of all images.
+        label_names: the file's names of them, which count; None: it has none.
+        classes: names of all others than ``meanings``, in their order; empty: the numbers.
+        meanings: number -> class, empty for none, as a person has decided.
+
+    Raises:
+        ConfigError: there are not as many classes as labels to be named.
+    """
+    if labels.ndim == 2:
+        numbers = list(range(labels.shape[1]))
+    else:
+        numbers = sorted(set(labels.tolist()) - set(meanings))
+    return {**_label_names(numbers, label_names, classes), **meanings}
 
 
 def _class_of(
@@ -193,17 +278,13 @@ def _meanings(
 
 
 def _looks(
-    images_of_splits: Sequence[StoredImages],
-    splits: Sequence[str],
-    indices: Sequence[int],
-    rows: Sequence[int],
+    images_of_splits: Sequence[StoredImages], ids: Sequence[str], rows: Sequence[int]
 ) -> Iterator[Look]:
     """Read the images of a file, and yield what was seen of each row that is used.
 
     Args:
         images_of_splits: the arrays, one after the other.
-        splits: split of each image.
-        indices: place of each image in the site files.
+        ids: of each image, its split and its place in the site files.
         rows: those that are used, ascending.
     """
     images = chain.from_iterable(part.read(range(len(part))) for part in images_of_splits)
@@ -211,13 +292,12 @@ def _looks(
     for row, pixels in enumerate(images):
         if row not in used:
             continue
-        name = f"{splits[row]}-{indices[row]}"
         # A channel of its own for grey images.
         image = pixels.reshape(*pixels.shape[:2], -1)
         if is_blank(image):
-            yield Look(name, problem="a blank image: every pixel is the same")
+            yield Look(ids[row], problem="a blank image: every pixel is the same")
         else:
-            yield Look(name, digest(image), dark=bool(nearly_black(image[None])[0]))
+            yield Look(ids[row], digest(image), dark=bool(nearly_black(image[None])[0]))
 
 
 def _prefixes(array_names: Sequence[str]) -> list[str]:
@@ -318,16 +398,16 @@ def _label_names(
     return {number: str(label_names[number]) for number in numbers}
 
 
-def _columns(
-    others: Arrays, prefixes: Sequence[str], counts: Sequence[int]
-) -> dict[str, list[str]]:
+def _columns(file: _File) -> dict[str, list[str]]:
     """Return column -> a text for each image, which is empty in splits without the array."""
+    others = file.others
+    counts = file.counts
     names = set()
-    for prefix in prefixes:
+    for prefix in file.prefixes:
         names |= {name.removeprefix(prefix) for name in others if name.startswith(prefix)}
     columns: dict[str, list[str]] = {}
     for name in sorted(names):
-        arrays = [others.get(f"{prefix}{name}", np.empty(0)) for prefix in prefixes]
+        arrays = [others.get(f"{prefix}{name}", np.empty(0)) for prefix in file.prefixes]
         has_a_value_for_each_image = any(
             array.shape in ((count,), (count, 1))
             for array, count in zip(arrays, counts, strict=True)
