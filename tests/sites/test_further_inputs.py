@@ -10,7 +10,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from dicom_files import save
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
@@ -238,7 +238,7 @@ def test_nearly_black_pictures_are_named_by_partition_and_doctor(tmp_path):
 def test_what_is_decided_of_labels_is_done(images, tmp_path, labels, options, classes, several):
     with pytest.raises(DataError, match="labels"):
         read(images, tmp_path / "t.csv", "image;label", "{}.png;{}", labels)
-    pool = read_csv(tmp_path / "t.csv", images, choices=LabelChoices(options))
+    pool = read_csv(tmp_path / "t.csv", images, CsvOptions(choices=LabelChoices(options)))
     assert (pool.classes, pool.label_kind.multi_label) == (classes, several)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
@@ -113,7 +113,9 @@ def test_a_site_file_that_is_copied_finds_images_and_csv(clinic, tmp_path, monke
 
 def test_columns_can_be_named_and_left_out(clinic):
     pool = read_csv(
-        clinic / "meta.csv", clinic, columns={"label": "hospital", "group": "", "sample_id": ""}
+        clinic / "meta.csv",
+        clinic,
+        CsvOptions(columns={"label": "hospital", "group": "", "sample_id": ""}),
     )
     assert pool.classes == ("Bern", "Köln")
     assert not pool.grouped
@@ -136,7 +138,8 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
         DataError, match=r"expected train, val or test, found 'fold 1' \(--columns split="
     ):
         read_csv(table(tmp_path / "t.csv", rows), tmp_path)
-    assert set(read_csv(tmp_path / "t.csv", tmp_path, columns={"split": ""}).splits) == {"train"}
+    pool = read_csv(tmp_path / "t.csv", tmp_path, CsvOptions(columns={"split": ""}))
+    assert set(pool.splits) == {"train"}
 
 
 def test_a_patient_in_two_splits_of_a_csv_is_refused(tmp_path):
@@ -205,7 +208,7 @@ def test_a_name_of_two_files_is_no_path(tmp_path):
 )
 def test_columns_that_cannot_be_are_refused(clinic, columns, error, words):
     with pytest.raises(error, match=words):
-        read_csv(clinic / "meta.csv", clinic, columns=columns)
+        read_csv(clinic / "meta.csv", clinic, CsvOptions(columns=columns))
 
 
 def test_the_index_that_pandas_writes_is_no_trouble(tmp_path):

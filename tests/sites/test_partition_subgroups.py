@@ -16,7 +16,7 @@ from fedward.client.admission import Admission
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict
@@ -120,7 +120,7 @@ def test_a_run_reports_the_groups_if_the_policy_lets_them_out(
 )
 def test_columns_and_groups_that_cannot_be_counted_are_refused(clinic, subgroups, said):
     with pytest.raises(ConfigError, match=said):
-        read_csv(clinic / "t.csv", clinic, subgroups=subgroups)
+        read_csv(clinic / "t.csv", clinic, CsvOptions(subgroups=subgroups))
 
 
 def test_a_column_of_many_values_needs_its_groups(clinic):
@@ -131,7 +131,7 @@ def test_a_column_of_many_values_needs_its_groups(clinic):
         ConfigError,
         match=r"code: expected a column of 1 to 11 values, found 12: 0, 1, 2, .*code=0-39,40-64,65",
     ):
-        read_csv(clinic / "t.csv", clinic, subgroups={"code": ()})
+        read_csv(clinic / "t.csv", clinic, CsvOptions(subgroups={"code": ()}))
 
 
 def with_column(clinic: Path, cells: list[str]) -> Path:
@@ -155,7 +155,7 @@ def with_column(clinic: Path, cells: list[str]) -> Path:
     ],
 )
 def test_cells_that_are_the_same_are_one_group(clinic, cells, groups):
-    pool = read_csv(with_column(clinic, cells), clinic, subgroups={"code": ()})
+    pool = read_csv(with_column(clinic, cells), clinic, CsvOptions(subgroups={"code": ()}))
     assert pool.subgroups == {"code": groups}
 
 
@@ -198,7 +198,7 @@ def test_all_that_is_wrong_with_subgroups_is_told_at_once(clinic, subgroups, sai
         for number, row in enumerate(rows[1:]):
             writer.writerow([*row, number % 40, number, "", "x", "x", "x"])
     with pytest.raises(ConfigError, match=said):
-        read_csv(table, clinic, subgroups=subgroups)
+        read_csv(table, clinic, CsvOptions(subgroups=subgroups))
 
 
 def test_a_band_without_an_end_says_why_it_holds_no_99(clinic):
@@ -206,8 +206,8 @@ def test_a_band_without_an_end_says_why_it_holds_no_99(clinic):
     with pytest.raises(
         ConfigError, match=r"it has 45, 99\), found none of 65\+.* 99 may stand for no"
     ):
-        read_csv(table, clinic, subgroups={"code": ("0-64", "65+")})
-    pool = read_csv(table, clinic, subgroups={"code": ("0-64", "65-120")})
+        read_csv(table, clinic, CsvOptions(subgroups={"code": ("0-64", "65+")}))
+    pool = read_csv(table, clinic, CsvOptions(subgroups={"code": ("0-64", "65-120")}))
     assert pool.subgroups == {"code": ["0-64", "65-120"]}
 
 
@@ -243,7 +243,7 @@ def test_columns_that_look_like_options_and_groups_with_commas_come_back(clinic)
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     assert dict(parser.parse_args(command[2:]).subgroups) == wanted.subgroups
-    pool = read_csv(table, clinic, subgroups=wanted.subgroups)
+    pool = read_csv(table, clinic, CsvOptions(subgroups=wanted.subgroups))
     assert pool.subgroups["site"] == ["arm, left"]
 
 
@@ -252,7 +252,7 @@ def test_a_wrong_subgroup_is_told_with_all_else(clinic):
     table.write_text(table.read_text().replace("image,label", "image,outcome"))
     both = r"(?s)2 things must .*1\. .*a column of labels.*2\. .*found sx"
     with pytest.raises(DataError, match=both):
-        read_csv(clinic / "t.csv", clinic, subgroups={"sx": ()})
+        read_csv(clinic / "t.csv", clinic, CsvOptions(subgroups={"sx": ()}))
 
 
 def test_what_has_no_columns_refuses_the_option(tmp_path, capsys, monkeypatch):

@@ -13,7 +13,7 @@ import yaml
 from dicom_files import RLE, save
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
@@ -330,7 +330,7 @@ def test_a_csv_names_folders_and_the_doctor_counts_files(scans, tmp_path):
             [["image", "label", "patient"], *rows, ["lesion", "lesion", "x"]]
         )
     rendering = Rendering(WINDOW, slices=Slices(at_most=2))
-    pool = read_csv(tmp_path / "manifest.csv", scans, rendering=rendering)
+    pool = read_csv(tmp_path / "manifest.csv", scans, CsvOptions(rendering=rendering))
     assert (len(pool.labels), len(set(pool.groups))) == (24, 24)
     assert any("found a folder without DICOM files at 'lesion'" in note for note in pool.notes)
     partition(

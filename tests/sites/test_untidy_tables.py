@@ -18,7 +18,7 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.lab.partition.divide import divide_by
 from fedward.lab.partition.folder_pool import read_folder
@@ -108,7 +108,7 @@ def test_a_path_of_another_folder_never_gets_an_image_of_the_same_name(images, t
         read_csv(listing(tmp_path / "t.csv", wrong), images)
     with pytest.raises(DataError, match=r"If B stands for .*/A, say so: --prefix B\."):
         read_csv(listing(tmp_path / "t.csv", wrong[:10]), images / "A")
-    pool = read_csv(listing(tmp_path / "t.csv", wrong[:10]), images / "A", prefix="B")
+    pool = read_csv(listing(tmp_path / "t.csv", wrong[:10]), images / "A", CsvOptions(prefix="B"))
     assert list(listed(pool, tmp_path)) == [f"I{number:02d}.png" for number in range(10)]
     assert any("Images found by the prefix B: 10" in note for note in pool.notes)
 
@@ -117,7 +117,7 @@ def test_a_prefix_of_another_machine_is_hinted_at_and_taken(images, tmp_path):
     table = listing(tmp_path / "t.csv", ["X:\\p\\" + name.replace("/", "\\") for name in NAMES])
     with pytest.raises(DataError, match=r"say so: --prefix 'X:\\p'"):
         read_csv(table, images)
-    assert listed(read_csv(table, images, prefix="X:\\p"), tmp_path) == RIGHT
+    assert listed(read_csv(table, images, CsvOptions(prefix="X:\\p")), tmp_path) == RIGHT
 
 
 def test_paths_that_begin_differently_do_not_share_an_image(images, tmp_path):
@@ -215,7 +215,7 @@ def test_labels_that_could_mean_several_things_are_decided_by_the_user(
     printed = shlex.split(text.split("as in ")[1].split(" (nothing after", maxsplit=1)[0])
     meanings = dict(word.removeprefix("--labels=").rpartition("=")[::2] for word in printed)
     meanings.pop("", None)
-    pool = read_csv(table, images, choices=LabelChoices(meanings))
+    pool = read_csv(table, images, CsvOptions(choices=LabelChoices(meanings)))
     assert classes is None or pool.classes == classes
     expected = ["|".join(filter(None, (meanings.get(w, w) for w in t.split("|")))) for t in labels]
     assert list(listed(pool, tmp_path).values()) == expected
@@ -225,11 +225,11 @@ def test_every_label_may_be_kept_as_a_class_of_its_own(images, tmp_path):
     rows = [f"{name},{['mel', 'MEL', 'nan'][number % 3]}" for number, name in enumerate(NAMES)]
     table = write_table(tmp_path / "t.csv", "image,label", rows)
     with pytest.raises(DataError, match=r"own: --labels nan=nan MEL=MEL mel=mel\."):
-        read_csv(table, images, choices=LabelChoices({}))
+        read_csv(table, images, CsvOptions(choices=LabelChoices({})))
     kept = LabelChoices({name: name for name in ("mel", "MEL", "nan")})
-    assert set(read_csv(table, images, choices=kept).classes) == {"mel", "MEL", "nan"}
+    assert set(read_csv(table, images, CsvOptions(choices=kept)).classes) == {"mel", "MEL", "nan"}
     with pytest.raises(DataError, match=r"found mels \(did you mean mel\?\)"):
-        read_csv(table, images, choices=LabelChoices({"mels": "mel"}))
+        read_csv(table, images, CsvOptions(choices=LabelChoices({"mels": "mel"})))
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,8 @@ def test_probabilities_are_no_classes(images, tmp_path):
     table = write_table(tmp_path / "t.csv", "image;label", rows)
     with pytest.raises(DataError, match=r"not whole: 0,705, 0,715\. .*--classes 0,705 0,715"):
         read_csv(table, images)
-    assert read_csv(table, images, classes=["0,705", "0,715"]).labels.tolist() == [0, 1] * 10
+    pool = read_csv(table, images, CsvOptions(classes=["0,705", "0,715"]))
+    assert pool.labels.tolist() == [0, 1] * 10
 
 
 def test_a_label_that_lists_others_is_no_class(images, tmp_path):
@@ -264,7 +265,7 @@ def test_a_label_that_lists_others_is_no_class(images, tmp_path):
     ):
         read_csv(table, images)
     kept = LabelChoices({"Edema; Mass": "Edema; Mass"})
-    assert set(read_csv(table, images, choices=kept).classes) == set(texts)
+    assert set(read_csv(table, images, CsvOptions(choices=kept)).classes) == set(texts)
 
 
 def test_hospitals_that_differ_in_case_alone_are_no_two_sites(images, tmp_path):
@@ -341,18 +342,20 @@ def test_rows_with_none_or_two_exclusive_classes_are_named(images, tmp_path):
     table = one_hot(tmp_path / "t.csv", cells)
     columns = ("MEL", "NV", "UNK")
     with pytest.raises(DataError, match=r"in 2 \(lines 5, 7\)\. .*--label-kind one.*several"):
-        read_csv(table, images, findings=columns)
-    several = read_csv(table, images, findings=columns, choices=LabelChoices(kind="several"))
+        read_csv(table, images, CsvOptions(findings=columns))
+    several = read_csv(
+        table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="several"))
+    )
     assert any("rows have none (1), one (18) or several (1)" in note for note in several.notes)
     assert several.labels[3].tolist() == [0, 0]
-    one = read_csv(table, images, findings=columns, choices=LabelChoices(kind="one"))
+    one = read_csv(table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="one")))
     assert any("2 with none or several of the classes, left out" in note for note in one.notes)
     assert one.labels.tolist() == [number % 2 for number in range(20) if number not in (3, 5)]
     good = [row for row in table.read_text().splitlines()[1:] if ",0,0,0" not in row]
     good.remove(f"{NAMES[5]},1,1,0")
     bad = [f"{NAMES[3]},0,0,0", f"{NAMES[5]},1,1,0"]
     write_table(table, "image,MEL,NV,UNK", [*good * 3, *bad])
-    pool = read_csv(table, images, findings=columns, choices=LabelChoices(kind="one"))
+    pool = read_csv(table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="one")))
     assert len(pool.labels) == 18
     assert "Lines that are left out: 56, 57." in pool.notes
 
@@ -378,9 +381,9 @@ def test_uncertain_findings_are_read_as_the_user_says(images, tmp_path, uncertai
     with pytest.raises(
         DataError, match=r"-1\.0 \(Edema 5\).*--uncertain positive, --uncertain neg"
     ):
-        read_csv(table, images, findings=columns)
+        read_csv(table, images, CsvOptions(findings=columns))
     choices = LabelChoices(uncertain=uncertain)
-    pool = read_csv(table, images, findings=columns, choices=choices)
+    pool = read_csv(table, images, CsvOptions(findings=columns, choices=choices))
     assert pool.labels.tolist() == [labels[number % 4] for number in range(20)]
     assert f"Uncertain findings (-1) count as {uncertain}: Edema 5." in pool.notes
     assert any(
@@ -396,10 +399,14 @@ def test_empty_cells_beside_others_are_decided_by_the_user(images, tmp_path):
     rows = [f"{NAMES[number]},{('1,', '1,1', '0,0')[number % 3]}" for number in range(18)]
     table = write_table(tmp_path / "t.csv", "image,Edema,Mass", rows)
     with pytest.raises(DataError, match=r"empty cells beside others \(Mass 6\).*--blank negative"):
-        read_csv(table, images, findings=("Edema", "Mass"), choices=LabelChoices(kind="several"))
+        read_csv(
+            table,
+            images,
+            CsvOptions(findings=("Edema", "Mass"), choices=LabelChoices(kind="several")),
+        )
     for blank, label in (("negative", [1, 0]), ("unlabelled", [-1, -1])):
         choices = LabelChoices(blank=blank, kind="several")
-        pool = read_csv(table, images, findings=("Edema", "Mass"), choices=choices)
+        pool = read_csv(table, images, CsvOptions(findings=("Edema", "Mass"), choices=choices))
         assert pool.labels[:3].tolist() == [label, [1, 1], [0, 0]]
 
 
@@ -509,7 +516,7 @@ def test_tables_of_spreadsheets_are_read_whole(images, tmp_path, content, encodi
         content = content.replace(f"{{rows{mark}}}", rows)
     (tmp_path / "t.csv").write_bytes(content.encode(encoding))
     label = "text, more" if "text, more" in content else "label"
-    pool = read_csv(tmp_path / "t.csv", images, columns={"label": label})
+    pool = read_csv(tmp_path / "t.csv", images, CsvOptions(columns={"label": label}))
     assert listed(pool, tmp_path) == {f"A/{name}.png": label for name, label in CELLS}
     assert "Rows: 4; 4 used." in pool.notes
     assert f"Images in {images} that no row names: 16." in pool.notes

@@ -13,7 +13,7 @@ import pytest
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable
@@ -371,7 +371,7 @@ def test_a_csv_of_volumes_keeps_patients_whole(scans, tmp_path):
         for index, path in enumerate(sorted(scans.rglob("*.gz")))
     ]
     (tmp_path / "t.csv").write_text("image,label,patient\n" + "\n".join(rows))
-    pool = read_csv(tmp_path / "t.csv", scans, rendering=Rendering(slices=Slices()))
+    pool = read_csv(tmp_path / "t.csv", scans, CsvOptions(rendering=Rendering(slices=Slices())))
     assert len(set(pool.groups)) == 30
 
 

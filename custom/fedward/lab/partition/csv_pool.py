@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from fedward.errors import DataError, option
 from fedward.lab.partition.csv_columns import table_columns
+from fedward.lab.partition.csv_rows import CsvRows, read_rows
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
@@ -19,150 +19,92 @@ from fedward.lab.partition.pool import ClassesError, Pool
 from fedward.lab.partition.subgroup_columns import counted_columns, groups_of
 from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
-from fedward.sites.decoding import BadRow
-from fedward.sites.files import LeftOut
-from fedward.sites.image_paths import ImageFinder, NoImage
-from fedward.sites.label_texts import known_or_empty
+from fedward.sites.image_paths import ImageFinder
 from fedward.sites.rendering import PLAIN, Rendering
-from fedward.sites.split import SPLIT_NAMES
 from fedward.sites.table import Record
 from fedward.sites.table_notes import encoding_note, group_note
 
-_LINES_NAMED = 20
-"""Lines that are left out and that a note names at most."""
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """What a person says of a CSV of images; by default nothing, and it speaks for itself."""
+
+    classes: Sequence[str] = ()
+    """Those to use; empty: all."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Purpose (a key of :data:`fedward.sites.any_csv.WELL_KNOWN_COLUMNS`) -> name of the column.
+
+    An empty name means that there is no such column. Other columns are found by well-known names.
+    """
+    findings: Sequence[str] = ()
+    """Columns of 0 and 1, each for a finding or an exclusive class; empty: one has all labels."""
+    subgroups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Column by which the sites count right answers -> its groups; none: its values."""
+    choices: LabelChoices = NO_CHOICES
+    """What labels mean that could mean several things."""
+    prefix: str = ""
+    """Start of the CSV's paths that stands for the folder of images; empty: none does."""
+    rendering: Rendering = PLAIN
+    """How files become images."""
 
 
-@dataclass
-class _Rows:
-    """The rows of a CSV, by what becomes of them."""
-
-    images: dict[str, ListedImage] = field(default_factory=dict)
-    """Sample id -> image of a row that is used."""
-    records: list[Record] = field(default_factory=list)
-    """The rows that are used, in the same order."""
-    by_path: dict[str, ListedImage] = field(default_factory=dict)
-    """Path -> image of a row that is used."""
-    lines: dict[str, int] = field(default_factory=dict)
-    """Path of an image -> line of the row that is used."""
-    left_out: LeftOut = field(default_factory=LeftOut)
-    """The DICOM objects without a picture that rows name, such as reports."""
-    repeats: int = 0
-    """Rows that say of an image what an earlier row says."""
-    without_image: int = 0
-    decided: list[int] = field(default_factory=list)
-    """Lines of rows that are left out because a person has decided so."""
-    problems: dict[int, str] = field(default_factory=dict)
-    """Line of any other row -> why it cannot be used, as it may have no image."""
-    contradictions: list[str] = field(default_factory=list)
-    """Rows that give an image another label than an earlier row."""
-
-    def read(
-        self,
-        record: Record,
-        column_of: Mapping[str, str],
-        labels: RowLabels,
-        finder: ImageFinder,
-    ) -> None:
-        """Use a row, or note why it cannot be used."""
-        if record.line in labels.left_out:
-            self.decided.append(record.line)
-            return
-        try:
-            image = _listed_image(record, column_of, labels, finder)
-            # The list of an archive's export names its reports, too, which are no damaged images.
-            if not self.left_out.add_object(finder.folder / image.image):
-                self.add(record, image)
-        except BadRow as problem:
-            self.without_image += isinstance(problem, NoImage)
-            self.problems[record.line] = str(problem)
-
-    def add(self, record: Record, image: ListedImage) -> None:
-        """Use a row, unless its image or id is that of an earlier one.
-
-        Raises:
-            BadRow: another image has its id, or the row contradicts an earlier one of its image.
-        """
-        earlier = self.by_path.get(image.image)
-        if earlier is None:
-            if image.sample_id in self.images:
-                raise BadRow(f"another row has the id {image.sample_id!r}")
-            self.images[image.sample_id] = image
-            self.records.append(record)
-            self.by_path[image.image] = image
-            self.lines[image.image] = record.line
-            return
-        line = self.lines[image.image]
-        if image.label != earlier.label:
-            self.contradictions.append(
-                f"{image.image} is {earlier.label or 'unlabelled'} in line {line} and "
-                f"{image.label or 'unlabelled'} in line {record.line}"
-            )
-        elif (image.group, image.split) != (earlier.group, earlier.split):
-            raise BadRow(f"line {line} has the same image with another group or split")
-        else:
-            self.repeats += 1
-
-    def texts(self) -> list[str]:
-        """Return why lines cannot be used."""
-        return [f"line {line}: {reason}" for line, reason in self.problems.items()]
-
-    def lines_note(self) -> list[str]:
-        """Return a note of the lines that are left out; empty for fewer than two."""
-        left_out = sorted((*self.problems, *self.decided))
-        if len(left_out) < 2:
-            return []
-        lines = ", ".join(map(str, left_out[:_LINES_NAMED]))
-        more = ", ..." if len(left_out) > _LINES_NAMED else ""
-        return [f"Lines that are left out: {lines}{more}."]
-
-    def note(self, total: int) -> str:
-        """Return how many rows there are, and what became of them."""
-        parts = {
-            "used": len(self.images),
-            "without a picture": self.left_out.total,
-            "without an image": self.without_image,
-            "otherwise unusable": len(self.problems) - self.without_image,
-            "with none or several of the classes, left out": len(self.decided),
-            "repeating another row": self.repeats,
-        }
-        counts = [f"{number} {name}" for name, number in parts.items() if number or name == "used"]
-        return f"Rows: {total}; {', '.join(counts)}."
+NO_OPTIONS = CsvOptions()
 
 
-def read_csv(  # noqa: PLR0913 - each is an option of the command
-    path: Path,
-    folder: Path,
-    classes: Sequence[str] = (),
-    columns: Mapping[str, str] | None = None,
-    rendering: Rendering = PLAIN,
-    findings: Sequence[str] = (),
-    choices: LabelChoices = NO_CHOICES,
-    prefix: str = "",
-    *,
-    subgroups: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    faults: Faults | None = None,
+@dataclass(frozen=True)
+class _Table:
+    """A CSV of images: its rows, and what its columns are for."""
+
+    path: Path
+    folder: Path
+    """Of the images."""
+    header: Sequence[str]
+    """Names of all columns."""
+    records: Sequence[Record]
+    malformed: Sequence[Rejected]
+    """Rows that cannot be read."""
+    column_of: Mapping[str, str]
+    """Purpose -> column; an empty name where there is none."""
+    findings: Sequence[str]
+    """Columns of 0 and 1, each for a class or a finding; empty: labels are in one column."""
+    counted: Mapping[str, Sequence[str]]
+    """Column by which the sites count right answers -> its groups; none: its values."""
+
+    @property
+    def total(self) -> int:
+        """Number of rows, malformed ones included."""
+        return len(self.records) + len(self.malformed)
+
+    @property
+    def used_columns(self) -> frozenset[str]:
+        """The columns with a purpose."""
+        return frozenset((*self.column_of.values(), *self.findings, *self.counted))
+
+    def column_words(self) -> list[str]:
+        """Return the words of the option ``columns`` that name the columns."""
+        words = []
+        for purpose, column in self.column_of.items():
+            names = self.findings if purpose == "label" and self.findings else [column]
+            words += [f"{purpose}={name}" for name in names if name]
+        return words
+
+
+def read_csv(
+    path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faults: Faults | None = None
 ) -> Pool:
     """Read a CSV as a pool.
 
     A cell of the image column names an image as :class:`fedward.sites.image_paths.ImageFinder` has
-    it. Rows without a usable image are left out if they are few, and rows that name a DICOM object
-    without a picture however many they are. An image's id is by default its
-    path. The data set is multi-label if a label contains ``|``, which separates findings, or if
-    columns of 0 and 1 have several or no 1 in many rows.
+    it, and its id is by default its path. Rows without a usable image are left out if they are few,
+    and rows that name a DICOM object without a picture however many they are.
+
+    The data set is multi-label if a label contains ``|``, which separates findings, or if columns
+    of 0 and 1 have several or no 1 in many rows.
 
     Args:
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
         folder: of the images.
-        classes: those to use; empty: all.
-        columns: purpose (a key of :data:`fedward.sites.any_csv.WELL_KNOWN_COLUMNS`) -> name of
-            the column; an empty name means that there is no such column. Other columns are found by
-            well-known names.
-        rendering: how files become images.
-        findings: columns of 0 and 1, each for a finding or an exclusive class; empty: labels are in
-            one column.
-        choices: what labels mean that could mean several things.
-        prefix: start of the CSV's paths that stands for the folder; empty: none does.
-        subgroups: column by which the sites count right answers -> its groups; none: its values.
+        options: what a person says of it.
         faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
             it is raised.
 
@@ -174,109 +116,129 @@ def read_csv(  # noqa: PLR0913 - each is an option of the command
             :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
     """
     noted = faults or Faults()
+    table = _read_table(path, folder, options, noted)
+    labels = _labels(table, options, noted)
+    rows = _rows_with_images(table, labels, options.prefix, noted)
+    with noted.noted():
+        _refuse_contradictions(path, rows)
+    encoding_notes = _encoding_notes(table, labels)
+    unusable_notes: list[str] = []
+    has_images = False
+    with noted.noted():
+        remedy = " ".join([_remedy(table, rows.finder), *encoding_notes])
+        unusable_notes = refuse_many(f"{path}", rows.problem_texts(), table.total, remedy)
+        has_images = True
+    # What must be decided leaves a pool. Without images there is none that says anything.
+    if faults is None or not has_images:
+        noted.refuse()
+    notes = [
+        f"Columns: {' '.join(table.column_words())}.",
+        rows.counts_note(table.total),
+        *encoding_notes,
+        *unusable_notes,
+        *rows.lines_note(),
+        *rows.left_out.notes(),
+        *rows.finder.notes(),
+        *labels.notes,
+        *_group_notes(table, rows),
+        *_unlisted_notes(rows.finder),
+    ]
+    pool: Pool | None = None
+    with noted.noted_unless(ClassesError):
+        pool = image_pool(
+            name=_name(path),
+            folder=folder,
+            images=_images(table, rows),
+            classes=options.classes,
+            columns=_further_columns(table, rows),
+            rendering=options.rendering,
+            notes=notes,
+            label_kind=labels.label_kind,
+        )
+    if pool is None:
+        raise noted.together()
+    groups = groups_of(table.counted, pool.columns, noted)
+    if faults is None:
+        noted.refuse()
+    return replace(pool, used_columns=table.used_columns, subgroups=groups)
+
+
+def _read_table(path: Path, folder: Path, options: CsvOptions, faults: Faults) -> _Table:
+    """Return a CSV with what its columns are for; faults are columns that must be named.
+
+    Raises:
+        ConfigError: an unknown purpose of a column.
+        DataError: the CSV cannot be read, or has no row.
+        FedwardError: all faults, if it is not even likely which columns hold images and labels.
+    """
     records, malformed, header = read_image_list(path)
     if not records and not malformed:
         raise DataError(
             f"{path}", "Name another CSV, or add rows.", expected="rows of images", found="no row"
         )
-    needs_labels = not classes
-    column_of, findings, readable = table_columns(
-        path, folder, header, records, columns or {}, findings, needs_labels, noted
+    columns = table_columns(
+        path,
+        folder,
+        header,
+        records,
+        named=options.columns,
+        findings=options.findings,
+        needs_labels=not options.classes,
+        faults=faults,
     )
-    counted = counted_columns(subgroups, header, column_of, noted)
-    if not readable:
+    counted = counted_columns(options.subgroups, header, columns.of, faults)
+    if not columns.readable:
         # Without images or labels there is no pool that says anything.
-        raise noted.together()
-    if findings:
-        labels = labels_in_columns(path, records, findings, choices, noted)
-    else:
-        labels = labels_in_column(path, records, column_of["label"], choices, classes, noted)
-    rows, finder = _read_rows(folder, prefix, records, malformed, column_of, labels)
-    total = len(records) + len(malformed)
-    used_columns = _arguments(column_of, findings)
-    if len(rows.problems) == total and finder.likely_prefix():
-        # What else must be decided shows once the images are found.
-        prefix = finder.likely_prefix()
-        remedy = _remedy(finder, folder, used_columns)
-        with noted.noted(prefix=prefix):
-            refuse_many(f"{path}", rows.texts(), total, remedy)
-        rows, finder = _read_rows(folder, prefix, records, malformed, column_of, labels)
-    with noted.noted():
-        _refuse_contradictions(path, rows)
-    image_cells = [record.cells[column_of["image"]] for record in records]
-    encoding_notes = encoding_note(path, [*header, *labels.texts.values(), *image_cells])
-    notes = [f"Columns: {' '.join(used_columns)}.", rows.note(total), *encoding_notes]
-    has_images = False
-    with noted.noted():
-        remedy = " ".join([_remedy(finder, folder, used_columns), *encoding_notes])
-        notes += refuse_many(f"{path}", rows.texts(), total, remedy)
-        has_images = True
-    # What must be decided leaves a pool. Without images there is none that says anything.
-    if faults is None or not has_images:
-        noted.refuse()
-    notes += [*rows.lines_note(), *rows.left_out.notes(), *finder.notes(), *labels.notes]
-    if column_of["group"]:
-        notes += group_note(record.cells[column_of["group"]] for record in rows.records)
-    unlisted = finder.unlisted()
-    if unlisted:
-        notes.append(f"Images in {folder} that no row names: {unlisted}.")
-    images = []
-    for image, record in zip(rows.images.values(), rows.records, strict=True):
-        images.append(replace(image, further={name: record.cells[name] for name in counted}))
-    pool: Pool | None = None
-    with noted.noted_unless(ClassesError):
-        pool = image_pool(
-            name=path.resolve().parent.name if path.stem == "manifest" else path.stem,
-            folder=folder,
-            images=images,
-            classes=classes,
-            columns={
-                name: [record.cells[name] for record in rows.records] for name in header if name
-            },
-            rendering=rendering,
-            notes=notes,
-            label_kind=labels.label_kind,
-        )
-    used = frozenset((*column_of.values(), *findings, *counted))
-    return replace(_with_groups(pool, counted, noted, faults is None), used_columns=used)
+        raise faults.together()
+    return _Table(
+        path,
+        folder,
+        header,
+        records,
+        malformed,
+        column_of=columns.of,
+        findings=columns.findings,
+        counted=counted,
+    )
 
 
-def _with_groups(
-    pool: Pool | None, counted: Mapping[str, Sequence[str]], noted: Faults, refuses: bool
-) -> Pool:
-    """Return a pool with the groups of its columns of subgroups.
+def _labels(table: _Table, options: CsvOptions, faults: Faults) -> RowLabels:
+    """Return the labels of the rows; faults are what a person must decide of them."""
+    if table.findings:
+        return labels_in_columns(table.path, table.records, table.findings, options.choices, faults)
+    return labels_in_column(
+        table.path,
+        table.records,
+        table.column_of["label"],
+        options.choices,
+        options.classes,
+        faults,
+    )
 
-    Args:
-        pool: of the rows; None: what was noted lets none be made.
-        counted: column -> its groups as they are wanted.
-        noted: gets groups that cannot be.
-        refuses: whether what was noted is raised.
+
+def _rows_with_images(table: _Table, labels: RowLabels, prefix: str, faults: Faults) -> CsvRows:
+    """Return the rows of a CSV with their images.
+
+    If no row can be used, but a prefix of their paths may stand for the folder, that is a fault.
+    The rows are read with this prefix then: what else must be decided shows once images are found.
     """
-    if pool is None:
-        raise noted.together()
-    groups = groups_of(counted, pool.columns, noted)
-    if refuses:
-        noted.refuse()
-    return replace(pool, subgroups=groups)
+    rows = _rows(table, labels, prefix)
+    likely_prefix = rows.finder.likely_prefix()
+    none_is_usable = len(rows.problems) == table.total
+    if not none_is_usable or not likely_prefix:
+        return rows
+    with faults.noted(prefix=likely_prefix):
+        remedy = _remedy(table, rows.finder)
+        refuse_many(f"{table.path}", rows.problem_texts(), table.total, remedy)
+    return _rows(table, labels, likely_prefix)
 
 
-def _read_rows(
-    folder: Path,
-    prefix: str,
-    records: Sequence[Record],
-    malformed: Sequence[Rejected],
-    column_of: Mapping[str, str],
-    labels: RowLabels,
-) -> tuple[_Rows, ImageFinder]:
-    """Return the rows of a CSV, and what has found their images."""
-    finder = ImageFinder(folder, [prefix] if prefix else [])
-    rows = _Rows(problems={row.row: row.reason for row in malformed})
-    for record in records:
-        rows.read(record, column_of, labels, finder)
-    return rows, finder
+def _rows(table: _Table, labels: RowLabels, prefix: str) -> CsvRows:
+    """Return the rows of a CSV, whose images are sought with a prefix; empty: without."""
+    return read_rows(table.folder, prefix, table.records, table.malformed, table.column_of, labels)
 
 
-def _refuse_contradictions(path: Path, rows: _Rows) -> None:
+def _refuse_contradictions(path: Path, rows: CsvRows) -> None:
     """Raise DataError if an image has several labels."""
     if rows.contradictions:
         raise DataError(
@@ -289,46 +251,56 @@ def _refuse_contradictions(path: Path, rows: _Rows) -> None:
         )
 
 
-def _remedy(finder: ImageFinder, folder: Path, used_columns: Sequence[str]) -> str:
+def _remedy(table: _Table, finder: ImageFinder) -> str:
     """Return what to do where too many rows cannot be used."""
     prefix = finder.likely_prefix()
-    start = ""
-    if prefix:
-        start = f"If {prefix} stands for {folder}, say so: {option('prefix', prefix)}. Otherwise "
-    remedy = (
-        f"fix the rows, name the images' folder with {option('images')}, or other columns than "
-        f"these: {option('columns', *used_columns)}."
+    what_to_fix = (
+        f"the rows, name the images' folder with {option('images')}, or other columns than these: "
+        f"{option('columns', *table.column_words())}."
     )
-    return f"{start}{remedy}" if start else f"{remedy[0].upper()}{remedy[1:]}"
-
-
-def _arguments(column_of: Mapping[str, str], findings: Sequence[str]) -> list[str]:
-    """Return the words of the option ``columns`` that name the columns."""
-    arguments = []
-    for purpose, column in column_of.items():
-        names = findings if purpose == "label" and findings else [column]
-        arguments += [f"{purpose}={name}" for name in names if name]
-    return arguments
-
-
-def _listed_image(
-    record: Record, column_of: Mapping[str, str], labels: RowLabels, finder: ImageFinder
-) -> ListedImage:
-    """Return the image of a row; BadRow if its image, label or split cannot be used."""
-    cell = {purpose: record.cells[name] if name else "" for purpose, name in column_of.items()}
-    path = finder.find(cell["image"])
-    split = SPLIT_NAMES.get(cell["split"].lower(), "")
-    if column_of["split"] and not split:
-        raise BadRow(
-            f"expected train, val or test, found {cell['split']!r} "
-            f"({option('columns', {'split': ''})} makes new splits)"
-        )
-    if record.line in labels.problems:
-        raise BadRow(labels.problems[record.line])
-    return ListedImage(
-        sample_id=cell["sample_id"] or path,
-        image=path,
-        label=labels.texts[record.line],
-        group=known_or_empty(cell["group"]),
-        split=split,
+    if not prefix:
+        return f"Fix {what_to_fix}"
+    return (
+        f"If {prefix} stands for {table.folder}, say so: {option('prefix', prefix)}. Otherwise fix "
+        f"{what_to_fix}"
     )
+
+
+def _encoding_notes(table: _Table, labels: RowLabels) -> list[str]:
+    """Return a note of letters that may be wrong, as the CSV's encoding is guessed."""
+    image_cells = [record.cells[table.column_of["image"]] for record in table.records]
+    return encoding_note(table.path, [*table.header, *labels.texts.values(), *image_cells])
+
+
+def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
+    """Return notes of the names of groups; none without a column of them."""
+    column = table.column_of["group"]
+    if not column:
+        return []
+    return group_note(record.cells[column] for record in rows.records)
+
+
+def _unlisted_notes(finder: ImageFinder) -> list[str]:
+    """Return a note of the images in the folder that no row names; none without any."""
+    unlisted = finder.unlisted()
+    if not unlisted:
+        return []
+    return [f"Images in {finder.folder} that no row names: {unlisted}."]
+
+
+def _name(path: Path) -> str:
+    """Return the name of a data set: a file ``manifest.csv`` is called after its folder."""
+    return path.resolve().parent.name if path.stem == "manifest" else path.stem
+
+
+def _images(table: _Table, rows: CsvRows) -> list[ListedImage]:
+    """Return the images of the rows that are used, with their cells of subgroups."""
+    images = []
+    for image, record in zip(rows.images.values(), rows.records, strict=True):
+        images.append(replace(image, further={name: record.cells[name] for name in table.counted}))
+    return images
+
+
+def _further_columns(table: _Table, rows: CsvRows) -> dict[str, list[str]]:
+    """Return name -> cells of the rows that are used, of all columns that have a name."""
+    return {name: [record.cells[name] for record in rows.records] for name in table.header if name}

@@ -20,7 +20,7 @@ from fedward.errors import (
     option_words,
 )
 from fedward.evaluation.evaluated_images import fewest_measured
-from fedward.lab.partition.csv_pool import read_csv
+from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.divide import (
     SetApart,
     TooFewImagesError,
@@ -105,7 +105,7 @@ class Wanted:
     seed: int = 0
     classes: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of a CSV; see :func:`fedward.lab.partition.csv_pool.read_csv`."""
+    """Columns of a CSV; see :class:`fedward.lab.partition.csv_pool.CsvOptions`."""
     findings: Sequence[str] = ()
     """Columns of a CSV, each of which is a finding."""
     subgroups: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -368,18 +368,16 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
         )
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
-        return read_csv(
-            table,
-            wanted.images or table.parent,
-            wanted.classes,
-            wanted.columns,
-            wanted.rendering,
-            wanted.findings,
-            wanted.choices,
-            wanted.prefix,
+        options = CsvOptions(
+            classes=wanted.classes,
+            columns=wanted.columns,
+            findings=wanted.findings,
             subgroups=wanted.subgroups,
-            faults=faults,
+            choices=wanted.choices,
+            prefix=wanted.prefix,
+            rendering=wanted.rendering,
         )
+        return read_csv(table, wanted.images or table.parent, options, faults=faults)
     _refuse_options_of_tables(source, wanted)
     if source.is_dir():
         return read_folder(source, wanted.classes, wanted.rendering, wanted.choices, faults=faults)
