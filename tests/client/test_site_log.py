@@ -19,7 +19,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.model_state import State
 from fedward.nets import build
-from fedward.operation.site_check import read_site_log
+from fedward.operation.site_record import read_site_log
 from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.versions import versions

@@ -1,7 +1,7 @@
 """Check of a run's audit log against itself, the run's files and the sites' logs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from fedward.digests import arrays_digest, digest, file_digest
 from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.survey import Survey
-from fedward.operation.site_check import check_against, read_site_log
+from fedward.operation.site_check import check_against
+from fedward.operation.site_record import Row, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
 from fedward.storage.chain import check_end, read
@@ -18,9 +19,6 @@ from fedward.storage.info import RunInfo, Status
 from fedward.storage.model_files import StoredState
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
-
-Row = Mapping[str, Any]
-"""A line of a log."""
 
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
 """Errors from whole lines that are not of this version, or hold impossible values."""

@@ -176,7 +176,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from fedward.operation.audit_check import verify
-    from fedward.operation.site_check import read_site_log
+    from fedward.operation.site_record import read_site_log
 
     if options.run:
         print(verify(options.run, options.site))
