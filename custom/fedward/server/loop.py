@@ -16,7 +16,7 @@ from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
 from fedward.errors import ConfigError, RunError
-from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.algorithm import Algorithm, ServerState, evaluation_turn
 from fedward.methods.averages import moving_average
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.survey import Survey
@@ -38,9 +38,13 @@ from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
 
-_FIX_SITES = "fix the sites (`labelled` in a site's file says how many labels it uses)"
+_ABOUT_SITES = "(`labelled` in a site's file says how many labels it uses)"
+"""Where a person finds why sites may have nothing to learn from."""
 _DIVERGED = ("largest_update", "diverged")
-"""Words in the reasons of sites whose training diverged; the first is in a refused update's."""
+"""Words by which a site's reason not to train says that its training diverged.
+
+The first names the limit by which too large an update is refused.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -121,7 +125,8 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
                 leaks=leaks,
             )
             run.note_job(job)
-        run.watch = watch or run.watch
+        if watch is not None:
+            run.watch = watch
         if not run.finished:
             if resume:
                 course.check_resumed(run)
@@ -296,7 +301,7 @@ class _Loop:
         self._labelled_images: dict[str, int] = {}
         """Site -> number of its labelled images in its last answer."""
 
-    def first_state(self, first: State | None, init: Source | None) -> Any:
+    def first_state(self, first: State | None, init: Source | None) -> ServerState:
         """Return the state that the run starts or continues from, and show the run on the console.
 
         Args:
@@ -305,17 +310,24 @@ class _Loop:
         """
         run = self._run
         algorithm = self._algorithm
-        state = run.restore(algorithm.state_type)
+        state: ServerState | None = run.restore(algorithm.state_type)
         start_weights = None
         if state is None:
             start_weights = run.info.init
             if first is None:  # The run was interrupted before its first commit.
                 first = self._first_model(start_weights, init)
             state = algorithm.start(first)
-        taken = (start_weights["folder"], described(start_weights)) if start_weights else None
-        rounds = algorithm.settings.rounds
-        job = run.info.job
-        start = Start(self._experiment, run.sites, rounds, state.round, taken, job)
+        taken = None
+        if start_weights:
+            taken = (start_weights["folder"], described(start_weights))
+        start = Start(
+            self._experiment,
+            run.sites,
+            rounds=algorithm.settings.rounds,
+            resumed_after=state.round,
+            taken=taken,
+            job=run.info.job,
+        )
         self._console.header(start)
         return state
 
@@ -327,105 +339,138 @@ class _Loop:
             weights = Weights.of(folder, facts)
         return initial_model(self._experiment, self._algorithm, weights).state
 
-    def go_through(self, state: Any, rounds: Rounds) -> None:
+    def go_through(self, state: ServerState, rounds: Rounds) -> None:
         """Carry out the exchanges that the workflow yields; commit whenever a round has ended."""
-        if not list(self._run.path.glob("rounds/?????")):
-            # Nothing was committed yet: the first model is, so that a run can be resumed from it.
+        if not self._run.has_state:
+            # The first model is committed, so that a run can be resumed from it.
             self._run.commit(state.round, state)
         exchange = next(rounds, None)
         while exchange is not None:
             round_before = state.round
-            updates = self._exchange(exchange)
+            updates = self._updates(exchange)
             exchange = None  # This frees its models before the next ones are made.
             with suppress(StopIteration):
                 exchange = rounds.send(updates)
             # Workflows change the state in place, and count its round up when a round is over.
             if state.round != round_before:
-                decay = self._algorithm.settings.average_decay
-                if decay:
-                    state.average = moving_average(state.average, state.model, decay, state.round)
-                    if exchange is not None and exchange.evaluate:
-                        self._evaluate_average(state)
-                self._run.commit(state.round, state)
+                self._end_round(state, following=exchange)
 
-    def finish(self, state: Any) -> Summary:
-        """Evaluate the last model, save it, and return the summary of the run."""
-        run = self._run
-        not_evaluated = dict[str, str]()
-        """Site -> why it did not evaluate the last model."""
-        if not self._algorithm.requirements.tensors.untrained:
-            evaluation = Exchange(state.round + 1, state.evaluated, {})
-            not_evaluated = self._carry_out(evaluation, run.sites).failed
-        run.save_global("model", state.evaluated, {"round": state.round})
-        run.models.clear()
-        last_model = wire.model_digest(wire.flatten("model", state.evaluated))
-        unchanged = last_model == run.first_model
-        if unchanged and not self._algorithm.requirements.tensors.none_travels:
-            reason = self._why_nothing()
-            cure = _FIX_SITES
-            if any(word in reason for word in _DIVERGED):
-                cure = "training has diverged, so lower the learning rate"
-            raise RunError(
-                f"run {run.path}",
-                f"See in rounds.jsonl why; {cure}, and start a new run in another folder.",
-                expected="a model that some round changed",
-                found=f"the one it began with: {reason}",
-            )
-        best_round, best_value = run.best() or (None, None)
-        summary = Summary(
-            rounds=state.round,
-            best_round=best_round,
-            best_value=best_value,
-            not_evaluated=dict(sorted(not_evaluated.items())),
-        )
-        enough = enough_labels(run.path, self._experiment)
-        # Fields that were set are written into the folder, and only runs that buy labels have it.
-        if enough:
-            summary = summary.model_copy(update={"enough_labels": enough})
-        without_head = classes_without_head(run.path, self._experiment)
-        if without_head:
-            summary = summary.model_copy(update={"without_head": without_head})
-        run.set_status("finished", summary)
-        return summary
+    def _end_round(self, state: ServerState, following: Exchange | None) -> None:
+        """Update the moving average, if the job has one, let it be evaluated, and commit the round.
 
-    def _evaluate_average(self, state: Any) -> None:
-        """Let all sites evaluate the moving average after a round, if it is due.
-
-        The last average is evaluated by :meth:`finish`.
+        Args:
+            state: the state after the round.
+            following: the exchange that the workflow wants next, which says whether the model that
+                the round has made may be evaluated; None after the last round.
         """
-        if self._is_due(state.round):
-            round_, part = evaluation_turn(self._algorithm, state.round)
-            evaluation = Exchange(round_, state.average, {}, part=part, over=True)
-            self._carry_out(evaluation, self._run.sites)
+        decay = self._algorithm.settings.average_decay
+        if decay:
+            state.average = moving_average(state.average, state.model, decay, state.round)
+            # The last average is evaluated by :meth:`finish`.
+            if following is not None and following.evaluate and self._is_due(state.round):
+                self._evaluate_average(state)
+        self._run.commit(state.round, state)
+
+    def _evaluate_average(self, state: ServerState) -> None:
+        """Let all sites evaluate the moving average after a round, in an exchange of its own."""
+        round_, part = evaluation_turn(self._algorithm, state.round)
+        evaluation = Exchange(round_, state.average, {}, part=part, over=True)
+        self._carry_out(evaluation, evaluating=self._run.sites)
 
     def _is_due(self, round_: int) -> bool:
         """Return whether the model after a round is to be evaluated."""
         return round_ % self._experiment.evaluate_every == 0
 
-    def _exchange(self, exchange: Exchange) -> list[ClientUpdate]:
-        """Carry out one exchange and return the updates in the order of site names.
+    def finish(self, state: ServerState) -> Summary:
+        """Evaluate the last model, save it, and return the summary of the run.
+
+        Raises:
+            RunError: no round changed the model.
+        """
+        run = self._run
+        not_evaluated: dict[str, str] = {}
+        """Site -> why it did not evaluate the last model."""
+        if not self._algorithm.requirements.tensors.untrained:
+            evaluation = Exchange(state.round + 1, state.evaluated, {})
+            not_evaluated = self._carry_out(evaluation, evaluating=run.sites).failed
+        run.save_global("model", state.evaluated, {"round": state.round})
+        run.models.clear()
+        self._require_change(state.evaluated)
+        summary = self._summary(state.round, not_evaluated)
+        run.set_status("finished", summary)
+        return summary
+
+    def _require_change(self, last_model: State) -> None:
+        """Raise RunError if the last model is the one that the run began with."""
+        if self._algorithm.requirements.tensors.none_travels:
+            # The sites train models of their own, so the server's stays as it is.
+            return
+        if wire.model_digest(wire.flatten("model", last_model)) != self._run.first_model:
+            return
+        reason = self._why_none_trained()
+        cure = f"fix the sites {_ABOUT_SITES}"
+        if any(word in reason for word in _DIVERGED):
+            cure = "training has diverged, so lower the learning rate"
+        raise RunError(
+            f"run {self._run.path}",
+            f"See in rounds.jsonl why; {cure}, and start a new run in another folder.",
+            expected="a model that some round changed",
+            found=f"the one it began with: {reason}",
+        )
+
+    def _summary(self, rounds: int, not_evaluated: Mapping[str, str]) -> Summary:
+        """Return what a finished run says of itself.
+
+        Args:
+            rounds: number of rounds that it has gone through.
+            not_evaluated: site -> why it did not evaluate the last model.
+        """
+        run = self._run
+        best_round, best_value = run.best() or (None, None)
+        summary = Summary(
+            rounds=rounds,
+            best_round=best_round,
+            best_value=best_value,
+            not_evaluated=dict(sorted(not_evaluated.items())),
+        )
+        # Fields that were set are written into the folder. These two are for runs that buy labels,
+        # and for runs that make a head in one round.
+        enough = enough_labels(run.path, self._experiment)
+        if enough:
+            summary = summary.model_copy(update={"enough_labels": enough})
+        without_head = classes_without_head(run.path, self._experiment)
+        if without_head:
+            summary = summary.model_copy(update={"without_head": without_head})
+        return summary
+
+    def _updates(self, exchange: Exchange) -> list[ClientUpdate]:
+        """Carry out an exchange of the workflow and return the updates in the order of site names.
 
         If the model that the round starts from is due for evaluation, it is evaluated with it.
+
+        Raises:
+            RunRefusedError: too many sites' policies refuse the job.
+            RunError: this exchange and several before it had no usable update.
         """
         begins_round = exchange.round != self._newest_round
         self._newest_round = exchange.round
         rounds_before = exchange.round - 1
         # A moving average has had an exchange of its own already.
         is_its_turn = evaluation_turn(self._algorithm, rounds_before) == (exchange.round, 0)
-        evaluate = (
+        evaluates = (
             exchange.evaluate and begins_round and is_its_turn and self._is_due(rounds_before)
         )
-        result = self._carry_out(exchange, self._run.sites if evaluate else [])
+        result = self._carry_out(exchange, evaluating=self._run.sites if evaluates else ())
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
         self._count_empty(result)
         if self._empty_exchanges >= EMPTY_ROUNDS_IN_A_ROW:
-            number = self._empty_exchanges
             raise RunError(
                 f"round {exchange.round}",
-                f"{_FIX_SITES.capitalize()}, then resume this run folder.",
+                f"Fix the sites {_ABOUT_SITES}, then resume this run folder.",
                 expected=f"at least {self._experiment.minimum_replies} usable replies",
-                found=f"too few in {number} exchanges in a row: {self._why_nothing()}",
+                found=f"too few in {self._empty_exchanges} exchanges in a row: "
+                f"{self._why_none_trained()}",
             )
         return [update for _, update in sorted(result.updates.items())]
 
@@ -445,15 +490,24 @@ class _Loop:
 
     def _waits_for_labels(self, result: Result) -> bool:
         """Return whether only sites without labels were asked, and other sites may have some."""
-        labelled = self._labelled_images
-        if any(labelled.get(site) != 0 or site not in result.answers for site in result.tasks):
-            return False
-        return any(labelled.get(site) != 0 for site in self._run.sites)
+        for site in result.tasks:
+            if self._may_have_labels(site) or site not in result.answers:
+                return False
+        return any(map(self._may_have_labels, self._run.sites))
 
-    def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
-        """Carry out an exchange and record it. The sites ``evaluate`` also evaluate its model."""
+    def _may_have_labels(self, site: str) -> bool:
+        """Return whether a site has labels by its last answer, or has never answered."""
+        return self._labelled_images.get(site) != 0
+
+    def _carry_out(self, exchange: Exchange, evaluating: Sequence[str]) -> Result:
+        """Carry out an exchange, record it, and show it on the console.
+
+        Args:
+            exchange: what is asked for.
+            evaluating: the sites that also evaluate its model.
+        """
         started = time.perf_counter()
-        result = self._communicator.exchange(exchange, evaluate)
+        result = self._communicator.exchange(exchange, evaluating)
         seconds = time.perf_counter() - started
         for site, answer in result.answers.items():
             self._labelled_images[site] = answer.labelled
@@ -472,7 +526,7 @@ class _Loop:
             self._console.round(row, _share_kept(result))
         return result
 
-    def _why_nothing(self) -> str:
+    def _why_none_trained(self) -> str:
         """Return why no site trained in the last exchange with tasks."""
         reasons = "; ".join(
             f"{site}: {reason}" for site, reason in sorted(self._reasons_not_trained.items())

@@ -185,6 +185,11 @@ class RunFolder:
         asked = audit.oldest(self.path, "asked")
         return asked["details"]["model"] if asked else None
 
+    @property
+    def has_state(self) -> bool:
+        """Whether a state was committed, from which the run can be resumed."""
+        return bool(self._states.rounds())
+
     def record(self, log: str, row: dict[str, Any]) -> None:
         """Buffer a row as :meth:`append` does, and write it to the audit log at once."""
         self.append(log, row)
