@@ -6,6 +6,7 @@ The request is of the site's job, version and run: :mod:`fedward.client.request_
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
-from fedward.methods.settings import StepSize
+from fedward.methods.settings import Settings, StepSize
 from fedward.methods.steps import phase_images, step_count
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
@@ -100,7 +101,7 @@ class Admission:
             JobRefusedError: the policy forbids the job, or cannot be read.
             PolicyError: the policy forbids this request.
         """
-        policy = _policy(self._site, self._read)
+        policy = self._policy()
         circumstances = Circumstances(
             # A request to decrypt a sum follows a request whose number of sites was checked.
             sites=None if isinstance(request, DecryptRequest) else request.members,
@@ -122,51 +123,44 @@ class Admission:
             {"site": self._site, "round": request.round, "waiting": self._experiment.digest}
         )
 
+    def _policy(self) -> Policy:
+        """Return the policy as it is now; raise JobRefusedError if it cannot be read."""
+        return _read_policy(self._site, self._read)
+
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
         """Raise PolicyError if a round would take too few or too many images or steps.
 
         The numbers are computed without listing batches, because a job may ask for billions of
         epochs.
         """
-        policy = _policy(self._site, self._read)
+        policy = self._policy()
         settings = self._algorithm.settings
         training_steps = 0
         measured_batches = 0
         images_seen = 0
         checked = list[Finding]()
         for phase in phases:
-            labelled, unlabelled = _available(phase, data)
-            sizes = [labelled, unlabelled]
-            if phase.objective.uses.pace == "labelled":
-                sizes = [labelled]
-            # The number of images that the phase takes of each kind, repetitions included.
-            images = phase_images(settings, [size for size in sizes if size])
-            steps_of_phase = step_count(images, settings.batch * data.processes)
-            kinds_present = bool(labelled) + bool(unlabelled)
-            images_seen += images * kinds_present
-            trains = steps_of_phase > 0 and not isinstance(phase.objective, Measurement)
-            if trains:
-                training_steps += steps_of_phase
+            work = _PhaseWork.of(phase, settings, data)
+            images_seen += work.images_seen
+            if work.trains:
+                training_steps += work.steps
                 rate = StepSize("phase", phase.learning_rate, settings.optimizer)
                 checked += step_findings(policy, settings, [rate])
             else:
-                measured_batches += steps_of_phase
-            for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
-                different = min(number, images)
-                if not different:
-                    continue
-                checked.append(_enough_images(policy, kind, different))
-                if trains:
-                    different_in_a_step = min(different, images // steps_of_phase)
-                    checked.append(_enough_in_a_step(policy, kind, different_in_a_step))
+                measured_batches += work.steps
+            checked += _enough_of_each_kind(policy, work)
         # A round that trains does not reach the number by what it measures afterwards.
         steps = training_steps or measured_batches
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
-        in_the_round = images_seen * self._algorithm.requirements.server.exchanges
-        allowed, _, kept = at_most(policy.maximum_images, in_the_round)
-        # The numbers are not reported: they follow from the number of this site's images.
-        asked = "the round would go through more here"
-        checked.append(Finding("maximum_images", allowed, asked, kept))
+        checked.append(
+            at_most(
+                "maximum_images",
+                policy.maximum_images,
+                images_seen * self._algorithm.requirements.server.exchanges,
+                # The number is not named: it follows from the number of this site's images.
+                asked="the round would go through more here",
+            )
+        )
         refuse_unless(self._site, checked)
 
     def draws(self) -> Draws:
@@ -179,37 +173,41 @@ class Admission:
             JobRefusedError: the secret's file is damaged, or others than its owner may read it.
         """
         seed = self._experiment.seed
-        if _policy(self._site, self._read).draws == "seed":
+        if self._policy().draws == "seed":
             return Draws(seed)
         with _closed_by_errors(self._site, "a secret to draw images by", "one that cannot be used"):
             return Draws(seed, site_secret(self._folder))
 
     def smallest_batch(self) -> int:
         """Return the fewest images that a step must use."""
-        return _policy(self._site, self._read).minimum_batch
+        return self._policy().minimum_batch
 
     def lets_card_out(self) -> bool:
         """Return whether what the site's card says may leave it."""
-        return _policy(self._site, self._read).card
+        return self._policy().card
 
     def lets_subgroups_out(self) -> bool:
         """Return whether counts by the columns that the site's file names may leave it."""
-        return _policy(self._site, self._read).subgroups
+        return self._policy().subgroups
 
     def check_steps(self, taken: int) -> None:
         """Raise PolicyError if a round took fewer steps than the policy asks for.
 
         A round without any step is allowed: there was nothing to learn, so there is no update.
         """
-        policy = _policy(self._site, self._read)
+        policy = self._policy()
         refuse_unless(self._site, [_enough_steps(policy, taken, "the round took fewer here")])
 
     def check_questions(self, number: int) -> None:
         """Raise PolicyError if the policy allows fewer labels than a run would ask for here."""
-        allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
-        # The number is not reported: it follows from the number of this site's images.
-        asked = "the run would ask for more here"
-        refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
+        finding = at_most(
+            "maximum_questions",
+            self._policy().maximum_questions,
+            number,
+            # The number is not named: it follows from the number of this site's images.
+            asked="the run would ask for more here",
+        )
+        refuse_unless(self._site, [finding])
 
     def grant_questions(self, query: Query, labels: int) -> int:
         """Return for how many of its labels a query may ask here, and enter them in the ledger.
@@ -221,7 +219,7 @@ class Admission:
         """
         if not labels:
             return 0
-        most = _policy(self._site, self._read).maximum_questions_in_all
+        most = self._policy().maximum_questions_in_all
         return grant_questions(self._questions, query, labels, most)
 
     def grant_sums(self, run: str, kind: sums.Kind, images: sums.ImageSet) -> None:
@@ -232,7 +230,7 @@ class Admission:
                 the policy allows.
             DataError: the site's ledger of sums is not what was written.
         """
-        policy = _policy(self._site, self._read)
+        policy = self._policy()
         broken_rule = sums.grant(
             self._sums, run, kind, images, policy.minimum_images, policy.maximum_sums
         )
@@ -258,17 +256,19 @@ class Admission:
         Where the labels are at the server, it has trained the fresh model before it sends it, on
         images that no site has.
         """
-        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
+        is_first = (request.round, request.part) == (1, 0)
+        if policy.starting_weights == "any" or not is_first:
             return
+        server_has_trained = "labels" in self._algorithm.requirements.server.images
         if request.weights:
             allowed = "those that the request names"
-            same = wire.model_digest(arrays) == request.weights
-        elif "labels" in self._algorithm.requirements.server.images:
+            kept = wire.model_digest(arrays) == request.weights
+        elif server_has_trained:
             return
         else:
             allowed = "fresh ones of the job's seed"
-            same = self._is_fresh(arrays)
-        refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
+            kept = self._is_fresh(arrays)
+        refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", kept)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Return whether the model sent is the one that this site makes from the job's seed."""
@@ -295,11 +295,11 @@ def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[
         experiment: the job's settings as plain JSON values: an :class:`Experiment` would import
             those packages.
     """
-    finding = extension_finding(_policy(site, read), extensions(experiment))
+    finding = extension_finding(_read_policy(site, read), extensions(experiment))
     refuse_unless(site, [finding], JobRefusedError)
 
 
-def _policy(site: str, read: Callable[[], Policy]) -> Policy:
+def _read_policy(site: str, read: Callable[[], Policy]) -> Policy:
     """Return the policy as it is now; raise JobRefusedError if it cannot be read."""
     with _closed_by_errors(site, "a file with the site's rules", "one that cannot be used"):
         return read()
@@ -318,6 +318,54 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
             expected=expected,
             found=found,
         ) from error
+
+
+@dataclass(frozen=True)
+class _PhaseWork:
+    """What a phase of a round goes through at this site."""
+
+    labelled: int
+    """Number of labelled images that it may draw from."""
+    unlabelled: int
+    """Number of images that it may draw from without labels."""
+    images: int
+    """Images that it takes of each kind, repetitions included."""
+    steps: int
+    """Number of batches, each of which holds what all processes of the site take at a time."""
+    trains: bool
+    """Whether its batches are optimiser steps; False: they are measured, or there are none."""
+
+    @classmethod
+    def of(cls, phase: Phase, settings: Settings, data: SiteData) -> "_PhaseWork":
+        """Return what a phase goes through with a site's data."""
+        labelled, unlabelled = _available(phase, data)
+        sizes = [labelled, unlabelled]
+        if phase.objective.uses.pace == "labelled":
+            sizes = [labelled]
+        images = phase_images(settings, [size for size in sizes if size])
+        steps = step_count(images, settings.batch * data.processes)
+        trains = steps > 0 and not isinstance(phase.objective, Measurement)
+        return cls(labelled, unlabelled, images, steps, trains)
+
+    @property
+    def images_seen(self) -> int:
+        """Images of both kinds that it takes, repetitions included."""
+        kinds_present = bool(self.labelled) + bool(self.unlabelled)
+        return self.images * kinds_present
+
+
+def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
+    """Apply the rules on different images in a phase, and in each of its steps if it trains."""
+    checked = []
+    for kind, number in (("labelled", work.labelled), ("unlabelled", work.unlabelled)):
+        different = min(number, work.images)
+        if not different:
+            continue
+        checked.append(_enough_images(policy, kind, different))
+        if work.trains:
+            different_in_a_step = min(different, work.images // work.steps)
+            checked.append(_enough_in_a_step(policy, kind, different_in_a_step))
+    return checked
 
 
 def _enough_images(policy: Policy, kind: str, different: int) -> Finding:
@@ -341,6 +389,9 @@ def _available(phase: Phase, data: SiteData) -> tuple[int, int]:
     """Return how many labelled and unlabelled images a phase may draw from."""
     uses = phase.objective.uses
     labelled = len(data.labelled)
-    usable = sum(name not in data.refused for name in data.unlabelled.ids)
-    unlabelled = {"none": 0, "unlabelled": usable, "all": labelled + usable}[uses.unlabelled]
+    unlabelled = 0
+    if uses.unlabelled != "none":
+        unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
+    if uses.unlabelled == "all":
+        unlabelled += labelled
     return labelled if uses.labelled else 0, unlabelled

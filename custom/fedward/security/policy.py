@@ -285,7 +285,7 @@ def findings(
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
         of_kind.effective_replies,
         _minimum_participants(policy, settings),
-        Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
+        at_most("maximum_share", policy.maximum_share, settings.largest_share),
         _minimum_images(policy, settings),
         _minimum_steps(policy, settings),
         _at_least("minimum_batch", policy.minimum_batch, settings.batch),
@@ -296,7 +296,7 @@ def findings(
         _image_share(policy, settings),
         _server_rate(policy, settings),
         _lone_peers(policy, algorithm),
-        Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
+        at_most("maximum_rounds", policy.maximum_rounds, settings.rounds),
         _most_images(policy, algorithm),
         _image_size(policy, experiment),
         _noise(policy, experiment, algorithm, circumstances.noise),
@@ -339,15 +339,18 @@ def refuse_unless(
         )
 
 
-def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
+def at_most(rule: str, limit: float | None, number: float, asked: str = "") -> Finding:
     """Apply a rule that sets a largest number.
 
-    Returns:
-        The fields of a :class:`Finding` after the name of the rule: what is allowed, what the job
-        asks for, and whether it keeps the rule.
+    Args:
+        rule: its name.
+        limit: the largest number; None: there is none.
+        number: the job's.
+        asked: what the job asks for, where its number must not be named.
     """
     allowed = "any number" if limit is None else f"at most {limit}"
-    return allowed, f"the job says {number}", limit is None or number <= limit
+    kept = limit is None or number <= limit
+    return Finding(rule, allowed, asked or f"the job says {number}", kept)
 
 
 def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
@@ -617,16 +620,14 @@ def _most_images(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:
     images = algorithm.settings.images_per_round
     if not images:
         # Kept for now: the site checks the number once it has read its images.
-        allowed, _, kept = at_most(policy.maximum_images, 0)
-        return Finding("maximum_images", allowed, "as many as this site's images make", kept)
+        asked = "as many as this site's images make"
+        return at_most("maximum_images", policy.maximum_images, 0, asked)
     exchanges = algorithm.requirements.server.exchanges
-    return Finding("maximum_images", *at_most(policy.maximum_images, images * exchanges))
+    return at_most("maximum_images", policy.maximum_images, images * exchanges)
 
 
 def _image_size(policy: Policy, experiment: Experiment) -> Finding:
-    return Finding(
-        "maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)
-    )
+    return at_most("maximum_image_size", policy.maximum_image_size, experiment.data.image_size)
 
 
 def _noise(
