@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedward.client.admission import Admission
-from fedward.client.memory import OWN, site_models
+from fedward.client.memory import LOCAL, OWN, site_models
 from fedward.client.queries import Queries
 from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
@@ -152,7 +152,9 @@ class Client(Respondent):
     @property
     def image_bytes(self) -> int:
         """Bytes of images that it keeps in memory between requests; 0 before they are read."""
-        return self.data.bytes_in_memory if "data" in vars(self) else 0
+        # A cached property is among the instance's variables once it was read.
+        has_read_data = "data" in vars(self)
+        return self.data.bytes_in_memory if has_read_data else 0
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""
@@ -178,14 +180,11 @@ class Client(Respondent):
                 request, self.learner, model, kept_models, aborted
             )
             meta |= reported
-        data = self.learner.images.data
-        meta["labelled"] = len(data.labelled)
-        meta["unlabelled"] = len(data.unlabelled)
-        if self.source.file is None:
-            meta["synthetic"] = True
-        if data.card and self.requirements.sends.card and self.admission.lets_card_out():
-            meta["card"] = self._card(data)
-        meta |= self._evaluation(request, model) if request.evaluate else {"metrics": []}
+        meta |= self._facts()
+        if request.evaluate:
+            meta |= self._evaluation(request, model)
+        else:
+            meta["metrics"] = []
         arrays: dict[str, np.ndarray] = {}
         if request.task not in wire.UNTRAINED:
             update = self._train(request, message, model, kept_models, aborted)
@@ -197,11 +196,19 @@ class Client(Respondent):
                 arrays = wire.difference(update.model, model, withheld)
         return self._checked(Message(meta, arrays), message, model)
 
-    @staticmethod
-    def _card(data: SiteData) -> dict[str, Any]:
-        """Return what a site states about its images, and how many rows it cannot use, in fives."""
-        unusable = sum(row.counted for row in data.rejected)
-        return {"texts": dict(data.card), "unusable": in_fives(unusable)}
+    def _facts(self) -> dict[str, Any]:
+        """Return the fields of an answer about the site's images themselves."""
+        data = self.learner.images.data
+        facts: dict[str, Any] = {
+            "labelled": len(data.labelled),
+            "unlabelled": len(data.unlabelled),
+        }
+        if self.source.file is None:
+            facts["synthetic"] = True
+        if data.card and self.requirements.sends.card and self.admission.lets_card_out():
+            unusable_rows = sum(row.counted for row in data.rejected)
+            facts["card"] = {"texts": dict(data.card), "unusable": in_fives(unusable_rows)}
+        return facts
 
     def _evaluation(self, request: TaskRequest, model: State) -> dict[str, Any]:
         """Return the fields of an answer about a model's results on the site's images.
@@ -253,6 +260,7 @@ class Client(Respondent):
         phases = algorithm.phases(request.task, request.round, len(data.labelled))
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
+            # Sums of nearly the same images, reported twice, would tell the images that differ.
             self.admission.grant_sums(request.run, "oneshot", image_set(hashable(data.labelled)))
         peers = [
             wire.decode_peer(role, message.arrays, self._networks.template)
@@ -270,16 +278,21 @@ class Client(Respondent):
         # A high threshold for pseudo-labels may leave batches from which no step is taken.
         self.admission.check_steps(update.steps)
         if update.steps:
-            if algorithm.active and algorithm.active.sampler.uses.own_model:
-                kept_models["local"] = update.model
-            prefixes = algorithm.requirements.tensors.private
-            private = {}
-            for name, tensor in update.model.items():
-                if name.startswith(prefixes):
-                    private[name] = tensor
-            if private:
-                kept_models[OWN] = private
+            self._keep(update.model, kept_models)
         return update
+
+    def _keep(self, trained: State, kept_models: dict[str, State]) -> None:
+        """Put what later rounds need of a trained model among the models that the site keeps."""
+        algorithm = self.algorithm
+        if algorithm.active and algorithm.active.sampler.uses.own_model:
+            kept_models[LOCAL] = trained
+        private_prefixes = algorithm.requirements.tensors.private
+        private = {}
+        for name, tensor in trained.items():
+            if name.startswith(private_prefixes):
+                private[name] = tensor
+        if private:
+            kept_models[OWN] = private
 
     def _training(self, run: str) -> SiteTraining:
         """Return several processes that train, or a learner in this one, which may be observed."""

@@ -15,6 +15,8 @@ from fedward.errors import WireError
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.model_files import StoredState, by_role, flat, save_json, save_model
 
+LOCAL = "local"
+"""Role of the site's own model after its last training, by which samplers choose images."""
 OWN = "own"
 """Role of the private tensors: those that a site trains and does not send."""
 

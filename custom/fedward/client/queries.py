@@ -9,6 +9,7 @@ from typing import Any
 from fedward.client.admission import Admission
 from fedward.client.askable import unfamiliar_images
 from fedward.client.labels import SiteLabels, annotators_of, labels_in, warn_of_nobody
+from fedward.client.memory import LOCAL
 from fedward.client.site_data import DataSource
 from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
@@ -57,8 +58,7 @@ class Queries:
             request: says which exchange it is.
             learner: the site's.
             model: the global model.
-            kept_models: models that the site keeps, by role; ``local`` is its own after the last
-                training.
+            kept_models: models that the site keeps, by role.
             aborted: asked while waiting for answers.
 
         Returns:
@@ -78,20 +78,22 @@ class Queries:
             return learner, {}
         if labels.is_first(round_, part):
             warn_of_nobody(self.given)
-        askable = labels.askable_before(round_, part)
         pool = len(labels.annotators.pool)
         labels_at_start = len(labels.annotators.labels_at_start)
-        look = partial(_pool, learner, model, kept_models, round_, set(askable))
         first = max(method.initial_labels(pool), labels_at_start)
+        wanted = 0
+        sampler = method.sampler
         if labels.taken_before(round_, part) < first:
             # The first labels are drawn by chance: no model has learned from any yet.
             wanted = first
             sampler = sampler_of("random")
-        else:
-            wanted = method.labels_wanted(round_, pool, first) if request.task == QUERY else 0
-            sampler = method.sampler
+        elif request.task == QUERY:
+            wanted = method.labels_wanted(round_, pool, first)
         wanted_in_the_run = max(wanted, method.labels_wanted(method.rounds, pool, first))
         self.admission.check_questions(wanted_in_the_run - labels_at_start)
+
+        askable = set(labels.askable_before(round_, part))
+        look = partial(_pool, learner, model, kept_models, round_, askable)
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = learner.draws.torch_generator(learner.name, "query", round_)
@@ -161,22 +163,29 @@ def _pool(
     model: State,
     kept_models: Mapping[str, State],
     round_: int,
-    free: Collection[str],
+    askable: Collection[str],
     uses: Uses,
     ids: Sequence[str],
 ) -> Pool:
     """Return what a sampler uses of the images with these ids.
 
-    ``free``: all images that have not been asked about.
+    Args:
+        learner: the site's.
+        model: the global model.
+        kept_models: models that the site keeps, by role.
+        round_: the round, for the log.
+        askable: ids of all images that have neither a label nor a question.
+        uses: what the sampler uses.
+        ids: the images that may be chosen.
     """
     data = learner.images.data
-    if uses.own_model and "local" not in kept_models:
+    if uses.own_model and LOCAL not in kept_models:
         _log.warning(
             "site %s, round %d: no own model yet, the global one is used in its place",
             learner.name,
             round_,
         )
-    models = {"global": model, "local": kept_models.get("local", model)}
+    models = {"global": model, LOCAL: kept_models.get(LOCAL, model)}
 
     def taken() -> Iterator[Images]:
         """Yield the images that have labels, then those that wait for one.
@@ -188,7 +197,7 @@ def _pool(
         if uses is not FILTER_USES:
             waiting = []
             for name in data.unlabelled.ids:
-                if name not in free and name not in data.refused:
+                if name not in askable and name not in data.refused:
                     waiting.append(name)
             yield data.unlabelled.named(waiting)
 
