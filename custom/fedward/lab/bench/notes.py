@@ -99,7 +99,7 @@ def _bounds_note(results: Results) -> str:
             parts.append(f"{metric_name(metric)} withheld, {text}")
     best = upper_bound(results, study.first_variant, study.metrics[0])
     if study.lower and best.values:
-        chosen = _listed([f"*{title}* ({count} times)" for title, count in best.chosen.items()])
+        chosen = _listed([f"*{title}* ({_times(count)})" for title, count in best.chosen.items()])
         way = "validation" if best.by_validation else "the other repetitions"
         name = metric_name(study.metrics[0])
         parts.append(f"the upper bound of {name} is {chosen}, chosen by {way}")
@@ -187,3 +187,8 @@ def _by_text(results: Results, text_of: Mapping[str, str]) -> str:
 def _listed(names: Sequence[str]) -> str:
     """Return the names, each of them once."""
     return ", ".join(dict.fromkeys(names))
+
+
+def _times(count: int) -> str:
+    """Return how often something was chosen, in words for once."""
+    return "once" if count == 1 else f"{count} times"
