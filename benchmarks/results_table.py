@@ -3,9 +3,11 @@
 python benchmarks/results_table.py
 """
 
+from dataclasses import replace
 from pathlib import Path
 
-from fedward.lab.bench.neighbours import neighbours
+from fedward.lab.bench.claims import require_claims
+from fedward.lab.bench.neighbours import studies_on
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import read_study
@@ -44,17 +46,24 @@ def texts() -> dict[Path, str]:
 
 
 def _recorded() -> list[tuple[str, Results]]:
-    """Return the name of its page and the results of each recorded study, ordered by page."""
-    recorded = []
+    """Return the name of its page and the results of each recorded study, ordered by page.
+
+    Raises:
+        ConfigError: results were recorded for other claims than those of their study.
+    """
+    found = []
     for page in sorted(RESULTS.glob("*.md")):
-        for line in page.read_text(encoding="utf-8").splitlines():
-            if line.startswith("<!-- study "):
-                name = line.split()[2]
-                study = ROOT / "benchmarks" / "studies" / f"{name}.json"
-                file = RESULTS / "data" / f"{name}.jsonl"
-                others = tuple(neighbours(study, file).values())
-                results = Results(read_study(study), read_records(file), others)
-                recorded.append((page.name, results))
+        for name in studies_on(page):
+            study = read_study(ROOT / "benchmarks" / "studies" / f"{name}.json")
+            file = RESULTS / "data" / f"{name}.jsonl"
+            records = read_records(file)
+            require_claims(study, file, records)
+            found.append((page.name, Results(study, records)))
+    # Each study is a neighbour of all others, and is read once.
+    recorded = []
+    for page_name, results in found:
+        others = tuple(other for _, other in found if other is not results)
+        recorded.append((page_name, replace(results, neighbours=others)))
     return recorded
 
 
