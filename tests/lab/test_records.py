@@ -160,6 +160,23 @@ def test_a_line_names_the_rounds_that_validation_chose(work: Bench, file: Path) 
     assert lines[ALONE].best_val == pytest.approx(sum(of_sites) / 2, abs=1e-5)
 
 
+def test_a_site_that_is_not_asked_keeps_its_labels(work: Bench) -> None:
+    """Two of the sites take turns, and have all their labels by round 4."""
+    cell = Cell("all", "lower", 1)
+    (run,) = work.runs(cell)
+    asked = [(2, "site-1", 10), (3, "site-2", 10), (4, "site-1", 20), (6, "site-2", 10)]
+    queries = tuple(
+        QueryRow(round_, site, 0, 0, 0, 0, 0, known, 0, None) for round_, site, known in asked
+    )
+    rows = [
+        replace(row, value=1 - abs(row.round - 5) / 100 if row.split == "val" else row.value)
+        for row in run.metrics
+    ]
+    found = record(cell, [replace(run, queries=queries, metrics=Metrics(rows))])
+    assert found.curve.labels == (0, 10, 20, 30, 30, 30, 30, 30)
+    assert set(found.best_round.values()) == {5}
+
+
 @pytest.mark.parametrize(
     ("labels", "first"),
     [
@@ -496,6 +513,8 @@ def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:
         0.4,
     )
     assert Curve((1, 2), (0.1, 0.2), {}, ()).val_since_labels == (0.1, 0.2)
+    taken_back = Curve((1, 2, 3, 4), (0.1, 0.2, 0.3, 0.4), {}, (20, 10, 20, 20))
+    assert taken_back.val_since_labels == (0.3, 0.4)
 
 
 def test_a_page_is_written_between_its_lines_and_checked(

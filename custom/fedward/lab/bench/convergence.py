@@ -96,8 +96,11 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
         if len(values_on_validation) < 2:
             return None
         rounds = record.curve.round[-len(values_on_validation) :]
-        best = values_on_validation.index(max(values_on_validation))
-        best_shares.append(rounds[best] / rounds[-1])
+        best = float(rounds[values_on_validation.index(max(values_on_validation))])
+        if record.best_round:
+            # The curve lacks the model before training, and sites alone have a best round each.
+            best = fmean(record.best_round.values())
+        best_shares.append(best / rounds[-1])
     if fmean(best_shares) > LATE:
         return None
     values = [chosen_value(record, metric) for record in records]

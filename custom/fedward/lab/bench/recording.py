@@ -114,34 +114,48 @@ def _known_labels(
     runs: Sequence[Run], rounds: Sequence[int] | Mapping[int, float]
 ) -> tuple[int, ...]:
     """Return the number of labels known in each round; empty if the runs ask for none."""
-    counted = _counted_labels(runs)
-    if not counted:
+    of_runs = [_labels_of_sites(run) for run in runs]
+    if not any(of_runs):
         return ()
-    # Labels are counted in the rounds that ask for some; they stay known in later rounds.
-    return tuple(counted[max(asked for asked in counted if asked <= round_)] for round_ in rounds)
+    return tuple(sum(_known_after(asked, round_) for asked in of_runs) for round_ in rounds)
 
 
-def _counted_labels(runs: Sequence[Run]) -> dict[int, int]:
-    """Return the labels of all sites in the rounds that ask for some; empty if none does."""
-    counted: dict[int, int] = {}
-    for run in runs:
-        for row in run.queries:
-            counted[row.round] = counted.get(row.round, 0) + row.labelled
-    return counted
+def _labels_of_sites(run: Run) -> dict[int, dict[str, int]]:
+    """Return round that asks for labels -> site -> its labels then; empty if none asks.
+
+    A site that was not asked in a round keeps its last number.
+    """
+    of_sites: dict[int, dict[str, int]] = {}
+    last: dict[str, int] = {}
+    for row in sorted(run.queries, key=lambda row: row.round):
+        last = {**last, row.site: row.labelled}
+        of_sites[row.round] = last
+    return of_sites
+
+
+def _known_after(of_sites: Mapping[int, Mapping[str, int]], round_: int) -> int:
+    """Return the labels that all sites together have by a round; 0 before the first that asks."""
+    asked_by_then = [asked for asked in of_sites if asked <= round_]
+    return sum(of_sites[max(asked_by_then)].values()) if asked_by_then else 0
 
 
 def _first_round_of_all_labels(run: Run) -> int:
     """Return the first round whose model was trained with all labels that the run bought.
 
-    It is 0 for a run that bought none.
+    It is 0 for a run whose sites had all their labels whenever they were asked.
     """
-    counted = _counted_labels([run])
-    # With one number in all rounds, no model was trained with fewer labels than another.
-    if len(set(counted.values())) <= 1:
+    of_sites = _labels_of_sites(run)
+    if not of_sites:
         return 0
-    all_labels = counted[max(counted)]
-    last_short_of_all = max(asked for asked in counted if counted[asked] != all_labels)
-    return min(asked for asked in counted if asked > last_short_of_all)
+    # A site that is first asked in a later round had its labels before, too.
+    at_end = of_sites[max(of_sites)]
+    short_of_all = [
+        asked
+        for asked, known in of_sites.items()
+        if any(at_end[site] != number for site, number in known.items())
+    ]
+    later = [asked for asked in of_sites if asked > max(short_of_all, default=0)]
+    return min(later) if short_of_all else 0
 
 
 def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
@@ -241,7 +255,7 @@ def _with_kept_fields(found: Record, kept: Record) -> Record:
         found = replace(found, test=test, sites=kept.sites, metric="", by_group={})
     if not kept.best_round:
         found = replace(found, best_round={}, best_val=None)
-        if kept.curve.labels:
+        if len(set(kept.curve.labels)) > 1:
             # Its round may lie before the last labels.
             test = {**kept.test, "last": found.test["last"]}
             found = replace(found, test=test, sites=kept.sites, by_group=kept.by_group)

@@ -59,7 +59,8 @@ class Curve:
         """The validation values since labels last came, or all of them."""
         if not self.labels:
             return self.val
-        return self.val[self.labels.index(self.labels[-1]) :]
+        fewer = [place for place, known in enumerate(self.labels) if known != self.labels[-1]]
+        return self.val[max(fewer, default=-1) + 1 :]
 
 
 @dataclass(frozen=True)
