@@ -333,7 +333,10 @@ class _PhaseWork:
     steps: int
     """Number of batches, each of which holds what all processes of the site take at a time."""
     trains: bool
-    """Whether its batches are optimiser steps; False: they are measured, or there are none."""
+    """Whether its batches are optimiser steps.
+
+    It is false if something is only measured on them, or if there are no batches.
+    """
 
     @classmethod
     def of(cls, phase: Phase, settings: Settings, data: SiteData) -> "_PhaseWork":

@@ -70,9 +70,9 @@ def regime_refusal(results: Results, variant: str) -> str:
     """
     refusals = []
     for study, its_variant in _with_bounds(results, variant):
-        own = own_regime_refusal(study, its_variant)
-        if own != NO_REFERENCE:
-            refusals.append(own)
+        reason = own_regime_refusal(study, its_variant)
+        if reason != NO_REFERENCE:
+            refusals.append(reason)
     if not refusals:
         has_references = bool(results.references(variant, input="pixels"))
         return NO_BOUNDS if has_references else NO_REFERENCE
@@ -114,9 +114,9 @@ def _bounds_refusals(results: Results) -> dict[tuple[str, str], str]:
 
 
 def _bounds_refusal(results: Results, variant: str, metric: str) -> str:
-    own = own_bounds_refusal(results, variant, metric)
-    if own:
-        return own
+    reason = own_bounds_refusal(results, variant, metric)
+    if reason:
+        return reason
     for neighbour, other_variant in sharing_runs(results, variant):
         reason = own_bounds_refusal(neighbour, other_variant, metric)
         if reason:

@@ -114,10 +114,12 @@ def _known_labels(
     runs: Sequence[Run], rounds: Sequence[int] | Mapping[int, float]
 ) -> tuple[int, ...]:
     """Return the number of labels known in each round; empty if the runs ask for none."""
-    of_runs = [_labels_of_sites(run) for run in runs]
-    if not any(of_runs):
+    labels_of_runs = [_labels_of_sites(run) for run in runs]
+    if not any(labels_of_runs):
         return ()
-    return tuple(sum(_known_after(asked, round_) for asked in of_runs) for round_ in rounds)
+    return tuple(
+        sum(_known_after(of_sites, round_) for of_sites in labels_of_runs) for round_ in rounds
+    )
 
 
 def _labels_of_sites(run: Run) -> dict[int, dict[str, int]]:
@@ -154,8 +156,9 @@ def _first_round_of_all_labels(run: Run) -> int:
         for asked, known in of_sites.items()
         if any(at_end[site] != number for site, number in known.items())
     ]
-    later = [asked for asked in of_sites if asked > max(short_of_all, default=0)]
-    return min(later) if short_of_all else 0
+    if not short_of_all:
+        return 0
+    return min(asked for asked in of_sites if asked > max(short_of_all))
 
 
 def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
