@@ -1,5 +1,6 @@
 """Which labels a row sees: only rows that see all labels may be the upper bound."""
 
+from collections.abc import Mapping
 from functools import cache
 
 from fedward.lab.bench.results import Results
@@ -17,11 +18,31 @@ def same_labels(results: Results, variant: str, row: str, other: str) -> bool:
 @cache
 def _labels_seen(results: Results) -> dict[Place, tuple[object, ...]]:
     """Return (variant, row) -> what decides which labels it sees, of the rows that have run."""
-    return {place: _labels_of(results, *place) for place in results.rows_that_ran()}
+    of_training = {place: _labels_of(results, *place) for place in results.rows_that_ran()}
+    return {place: _with_start(results, place, of_training) for place in of_training}
+
+
+def _with_start(
+    results: Results, place: Place, of_training: Mapping[Place, tuple[object, ...]]
+) -> tuple[object, ...]:
+    """Return which labels a row sees, those of the row whose weights it begins with among them.
+
+    A row that begins with weights learned from all labels sees all of them. Other rows are told
+    apart by the labels of their own training.
+    """
+    study = results.study
+    variant, row = place
+    all_labels = of_training.get((variant, study.upper))
+    start = study.rows[row].init
+    while start:
+        if all_labels is not None and of_training.get((variant, start)) == all_labels:
+            return all_labels
+        start = study.rows[start].init
+    return of_training[place]
 
 
 def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
-    """Return what decides which labels a row sees; it is equal for rows that see the same.
+    """Return what decides which labels a row trains on; it is equal for rows with the same.
 
     It is how images are cut, the row that bought the labels, the share of them that the row
     buys itself, and the synthetic images.
