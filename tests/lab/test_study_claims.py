@@ -14,7 +14,7 @@ from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.bounds import own_bounds_refusal, upper_bound
 from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
-from fedward.lab.bench.evidence import bounds_refusal, bounds_unknown
+from fedward.lab.bench.evidence import bounds_refusal, bounds_unknown, regime_refusal
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.notes import notes
@@ -324,11 +324,13 @@ def test_equal_data_under_all_seeds_shows_no_difference(fields: dict[str, Any]) 
 
 def test_a_federation_below_raw_pixels_is_no_regime() -> None:
     lines = {**lines_of(CLAIMED), **reference(CLAIMED, [0.8, 0.79, 0.81, 0.8, 0.8])}
-    sentence = said(CLAIMED, lines)
-    assert (
-        "**not judged**, all labels in the federation are not shown to beat reference: support"
-        in sentence
-    )
+    results = results_of(CLAIMED, lines)
+    support_vectors = "*reference: support vector machine on raw pixels, pooled, all labels*"
+    regime = f"all labels in the federation are not shown to beat {support_vectors} in Weighted F1, "
+    assert regime_refusal(results, "all").startswith(regime)
+    text = notes(results, [results])
+    assert text.count(regime) == 1
+    assert "**not judged**, see **Regime**." in text
     table = value_table(results_of(CLAIMED, lines))
     assert "| SSFL |" in table.replace("**", "")
     assert "| reference: support vector machine on raw pixels, pooled, all labels | 5 |" in table
@@ -337,7 +339,8 @@ def test_a_federation_below_raw_pixels_is_no_regime() -> None:
 def test_each_reference_on_raw_pixels_has_to_be_beaten() -> None:
     """A weak one beside a strong one does not help."""
     strong = reference(CLAIMED, [0.83, 0.8, 0.84, 0.82, 0.8], {"model": "logistic"})
-    assert "not shown to beat reference: logistic" in said(CLAIMED, {**lines_of(CLAIMED), **strong})
+    results = results_of(CLAIMED, {**lines_of(CLAIMED), **strong})
+    assert "not shown to beat *reference: logistic" in regime_refusal(results, "all")
 
 
 def test_sites_alone_and_pooled_training_are_no_federation() -> None:
@@ -346,14 +349,15 @@ def test_sites_alone_and_pooled_training_are_no_federation() -> None:
     sites = {**SITES, "pooled/{seed}": "images.npz --seed {seed} --pooled"}
     study = study_of(rows=rows, sites=sites, claims=[BETTER])
     lines = lines_of(study, {"pooled": 0.95, "alone": 0.95, "upper": 0.5})
-    assert "are not shown to beat" in said(
-        study, {**lines, **reference(study, [0.6, 0.59, 0.6, 0.6, 0.61])}
-    )
+    results = results_of(study, {**lines, **reference(study, [0.6, 0.59, 0.6, 0.6, 0.61])})
+    assert "are not shown to beat" in regime_refusal(results, "all")
 
 
 def test_without_a_reference_nothing_is_concluded() -> None:
     lines = {cell: record for cell, record in lines_of(CLAIMED).items() if not record.reference}
-    assert "**not judged**, no reference on raw pixels was recorded." in said(CLAIMED, lines)
+    results = results_of(CLAIMED, lines)
+    assert regime_refusal(results, "all") == "no reference on raw pixels was recorded"
+    assert "**not judged**, see **Regime**." in said(CLAIMED, lines)
 
 
 def test_references_are_not_said_to_lack_where_rows_to_judge_have_not_run() -> None:
@@ -372,6 +376,25 @@ def test_synthetic_images_that_no_row_uses_do_not_tell_labels_apart() -> None:
             lines[cell] = replace(record, settings=settings)
     assert same_labels(results_of(CLAIMED, lines), "all", "lower", "ssfl")
     assert not same_labels(results_of(CLAIMED, lines), "all", "lower", "upper")
+
+
+def test_a_row_that_begins_with_a_model_of_all_labels_sees_all_labels() -> None:
+    """Directly or by way of another row; one that begins with few labels sees its own."""
+    rows = {
+        **ROWS,
+        "tuned": {**ROWS["lower"], "title": "Tuned", "init": "upper"},
+        "twice_tuned": {**ROWS["ssfl"], "title": "Tuned twice", "init": "tuned"},
+        "longer": {**ROWS["ssfl"], "title": "Longer", "init": "lower"},
+        "more_labels": {**ROWS["upper"], "title": "More labels", "init": "lower"},
+    }
+    study = study_of(rows=rows)
+    levels = dict.fromkeys(("tuned", "twice_tuned", "longer", "more_labels"), 0.7)
+    results = results_of(study, lines_of(study, levels))
+    for row in ("tuned", "twice_tuned", "more_labels"):
+        assert same_labels(results, "all", row, "upper")
+        assert not same_labels(results, "all", row, "lower")
+    assert same_labels(results, "all", "longer", "lower")
+    assert not same_labels(results, "all", "longer", "upper")
 
 
 def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
@@ -441,8 +464,8 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
 def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
     loose = study_of(upper="", lower="", claims=[BETTER])
     not_run = "rows of few and of all labels have not both run"
-    assert f"**not judged**, {not_run}." in said(loose, lines_of(loose))
     results = results_of(loose)
+    assert judged(results, results.study.claims[0]).refusal == not_run
     worth = "nothing here says what unlabelled images are worth"
     assert f"**Bounds**: {not_run}, so {worth}." in notes(results, [results])
     bounded = results_of(study_of())

@@ -28,7 +28,9 @@ def notes(results: Results, page: Sequence[Results]) -> str:
         caption(results),
         _group_note(results),
         _regime_note(results),
-        _bounds_note(results),
+        _unknown_bounds_note(results),
+        _withheld_note(results),
+        _upper_bound_note(results),
         _convergence_note(results),
         _start_note(results),
         *(sentences(results, page) or ["**Claims**: none stood in the study before it ran."]),
@@ -81,29 +83,49 @@ def _regime_note(results: Results) -> str:
     return f"**Regime**: {texts}, so nothing is concluded on methods{where}." if texts else ""
 
 
-def _bounds_note(results: Results) -> str:
-    """Return what the upper bounds are, and which metrics are withheld."""
-    study = results.study
-    parts = []
+def _unknown_bounds_note(results: Results) -> str:
+    """Return where rows of few and of all labels have not both run."""
     unknown = {
-        variant: NO_BOUNDS if bounds_unknown(results, variant) else "" for variant in study.variants
+        variant: NO_BOUNDS if bounds_unknown(results, variant) else ""
+        for variant in results.study.variants
     }
     text = _by_text(results, unknown)
-    if text:
-        where = "here" if all(unknown.values()) else "there"
-        parts.append(f"{text}, so nothing {where} says what unlabelled images are worth")
-    for metric in study.metrics:
-        refusals = {variant: bounds_refusal(results, variant, metric) for variant in study.variants}
+    where = "here" if all(unknown.values()) else "there"
+    conclusion = f"so nothing {where} says what unlabelled images are worth"
+    return f"**Bounds**: {text}, {conclusion}." if text else ""
+
+
+def _withheld_note(results: Results) -> str:
+    """Return which metrics are withheld, and why."""
+    lines = []
+    for metric in results.study.metrics:
+        refusals = {
+            variant: bounds_refusal(results, variant, metric) for variant in results.study.variants
+        }
         text = _by_text(results, refusals)
         if text:
-            parts.append(f"{metric_name(metric)} withheld, {text}")
+            lines.append(f"    - {metric_name(metric)}: {text}.")
+    return (
+        "\n".join(["**Withheld** metrics:", *lines])
+        if lines
+        else ""
+    )
+
+
+def _upper_bound_note(results: Results) -> str:
+    """Return what the upper bound of the first metric is in each repetition."""
+    study = results.study
     best = upper_bound(results, study.first_variant, study.metrics[0])
-    if study.lower and best.values:
-        chosen = _listed([f"*{title}* ({_times(count)})" for title, count in best.chosen.items()])
-        way = "validation" if best.by_validation else "the other repetitions"
-        name = metric_name(study.metrics[0])
-        parts.append(f"the upper bound of {name} is {chosen}, chosen by {way}")
-    return f"**Bounds**: {'; '.join(parts)}." if parts else ""
+    if not study.lower or not best.values:
+        return ""
+    way = "validation" if best.by_validation else "the other repetitions"
+    bound = f"**Upper bound** of {metric_name(study.metrics[0])}, chosen by {way}"
+    if len(best.chosen) == 1:
+        (title,) = best.chosen
+        return f"{bound}: *{title}* each time."
+    most_frequent_first = sorted(best.chosen.items(), key=lambda chosen: -chosen[1])
+    lines = [f"    - *{title}*: {_times(count)}." for title, count in most_frequent_first]
+    return "\n".join([f"{bound} in each repetition:", *lines])
 
 
 def _convergence_note(results: Results) -> str:
@@ -190,5 +212,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _times(count: int) -> str:
-    """Return how often something was chosen, in words for once."""
-    return "once" if count == 1 else f"{count} times"
+    """Return how often something was chosen, in words up to twice."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

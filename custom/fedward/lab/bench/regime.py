@@ -3,7 +3,7 @@
 from fedward.evaluation import paired_difference
 from fedward.lab.bench.bounds import Best, apart, best_of, variant_of_bounds, with_all_labels
 from fedward.lab.bench.comparisons import in_common
-from fedward.lab.bench.markdown import gap_text
+from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results, test_values
 
 NO_REFERENCE = "no reference on raw pixels was recorded"
@@ -26,11 +26,12 @@ def own_regime_refusal(results: Results, variant: str) -> str:
     for title, by_seed in references.items():
         ours, theirs = in_common(federation, test_values(by_seed, key_metric))
         if len(ours) < 2:
-            return f"too few repetitions have {title} and all labels in the federation"
+            return f"too few repetitions have *{title}* and all labels in the federation"
         if not apart(ours, theirs):
             gap = gap_text(paired_difference(ours, theirs))
             return (
-                f"all labels in the federation are not shown to beat {title}: {gap} of {key_metric}"
+                f"all labels in the federation are not shown to beat *{title}* in "
+                f"{metric_name(key_metric)}, {gap}"
             )
     return ""
 

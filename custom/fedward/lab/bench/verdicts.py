@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval
 from fedward.lab.bench.claims import holm, p_value
-from fedward.lab.bench.evidence import refusal
+from fedward.lab.bench.evidence import refusal, regime_refusal
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Claim, Place, Study
@@ -130,10 +130,11 @@ def _outcome(judgement: Judged, p: float) -> Outcome:
 
 def sentences(results: Results, page: Sequence[Results]) -> list[str]:
     """Return a sentence for each claim of a study; see :func:`verdicts`."""
-    return [_sentence(results.study, verdict) for verdict in verdicts(results, page)]
+    return [_sentence(results, verdict) for verdict in verdicts(results, page)]
 
 
-def _sentence(study: Study, verdict: Verdict) -> str:
+def _sentence(results: Results, verdict: Verdict) -> str:
+    study = results.study
     claim = verdict.judged.claim
     our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
@@ -144,13 +145,20 @@ def _sentence(study: Study, verdict: Verdict) -> str:
     )
     gap = verdict.judged.gap
     if gap is None:
-        return f"{statement}: **{verdict.outcome}**, {verdict.judged.refusal}."
+        return f"{statement}: **{verdict.outcome}**, {_why_not_judged(results, verdict.judged)}."
     count = verdict.claim_count
     among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
     text = f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {p_text(verdict.p)} ({among})"
     if verdict.is_shown:
         text += f"; with allowance for overlapping divisions {p_text(verdict.p_overlapping)}"
     return f"{text}."
+
+
+def _why_not_judged(results: Results, judgement: Judged) -> str:
+    """Return why a claim is not judged, without what the note on the regime says already."""
+    places = chain.from_iterable(judgement.claim.places(results.study.first_variant))
+    regimes = {regime_refusal(results, variant) for variant, _ in places}
+    return "see **Regime**" if judgement.refusal in regimes else judgement.refusal
 
 
 def p_text(p: float) -> str:
