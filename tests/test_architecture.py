@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -284,8 +285,14 @@ not count.
 """
 
 
-CODE = {path: path.read_text(encoding="utf-8") for path in MODULES}
-TREES = {path: ast.parse(text) for path, text in CODE.items()}
+@cache
+def code_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(code_of(path))
 
 
 def name_of(path: Path) -> str:
@@ -320,12 +327,18 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-IMPORTS = {path: imports(tree) for path, tree in TREES.items()}
-PACKAGES = {path: {name.split(".")[0] for name in names} for path, names in IMPORTS.items()}
+@cache
+def imports_of(path: Path) -> set[str]:
+    return imports(tree_of(path))
+
+
+@cache
+def packages_of(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports_of(path)}
 
 
 def rooms_used(path: Path) -> set[str]:
-    parts = [name.split(".") for name in IMPORTS[path] if name.startswith("fedward.")]
+    parts = [name.split(".") for name in imports_of(path) if name.startswith("fedward.")]
     return {part[1] for part in parts if part[1] in MAY_USE} - {room_of(path)}
 
 
@@ -333,7 +346,7 @@ def module_graph() -> dict[str, set[str]]:
     """Return the modules of the package, each with those it imports names from."""
     modules = {module_of(path): path for path in MODULES}
     return {
-        module: {name if name in modules else name.rpartition(".")[0] for name in IMPORTS[path]}
+        module: {name if name in modules else name.rpartition(".")[0] for name in imports_of(path)}
         & set(modules)
         for module, path in modules.items()
     }
@@ -380,7 +393,7 @@ def test_nothing_outside_the_laboratory_imports_it() -> None:
     for path in MODULES:
         if room_of(path) == "lab":
             continue
-        for node in ast.walk(TREES[path]):
+        for node in ast.walk(tree_of(path)):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -414,7 +427,7 @@ def test_nothing_imports_the_command() -> None:
 
 
 def test_only_the_flare_engine_imports_flare() -> None:
-    users = {name_of(path) for path in MODULES if "nvflare" in PACKAGES[path]}
+    users = {name_of(path) for path in MODULES if "nvflare" in packages_of(path)}
     assert users
     assert all(name.startswith("flare/") for name in users)
 
@@ -440,8 +453,8 @@ def test_methods_are_mathematics() -> None:
     for path in MODULES:
         if room_of(path) != "methods":
             continue
-        wrong += [(name_of(path), package) for package in PACKAGES[path] - allowed]
-        for node in ast.walk(TREES[path]):
+        wrong += [(name_of(path), package) for package in packages_of(path) - allowed]
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Global):
                 wrong.append((name_of(path), "global"))
             if (
@@ -461,14 +474,14 @@ def test_chance_is_derived_and_nothing_is_pickled() -> None:
     for path in MODULES:
         wrong += [
             (name_of(path), name)
-            for name in PACKAGES[path] & {"random", "pickle", "cloudpickle", "dill"}
+            for name in packages_of(path) & {"random", "pickle", "cloudpickle", "dill"}
         ]
-        if "np.random.seed" in CODE[path]:
+        if "np.random.seed" in code_of(path):
             wrong.append((name_of(path), "np.random.seed"))
         if (
-            "manual_seed" in CODE[path]
+            "manual_seed" in code_of(path)
             and room_of(path) != "seeds"
-            and "fork_rng" not in CODE[path]
+            and "fork_rng" not in code_of(path)
         ):
             wrong.append((name_of(path), "manual_seed outside fork_rng"))
     assert not wrong
@@ -574,6 +587,6 @@ def test_docstrings_refer_to_what_exists() -> None:
     assert exists("fedward.config.Experiment.method")
     assert not exists("fedward.config.Experiments")
     missing = {
-        name for text in CODE.values() for name in REFERENCE.findall(text) if not exists(name)
+        name for path in MODULES for name in REFERENCE.findall(code_of(path)) if not exists(name)
     }
     assert not missing

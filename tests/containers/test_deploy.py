@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from nvflare.tool.deploy.deploy_commands import prepare_deployment
@@ -81,6 +80,8 @@ def test_what_a_participant_keeps_outlives_a_jobs_container(kits, runtime, name)
 
 @pytest.mark.parametrize("name", PARTICIPANTS)
 def test_kubernetes_runs_the_manifests_as_our_account(kits, name):
+    import kubernetes_validate  # builds grammars for seconds, which only this test needs
+
     manifests = list(rendered(prepared(kits, "k8s", name) / "helm_chart"))
     for manifest in manifests:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
