@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,19 @@ def without_report() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedward.lab.local.write_report", lambda path: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def narrow_swin() -> Iterator[None]:
+    """Let ``masked_swin_28`` have a quarter of its channels and a block in each stage: tests of
+    what server and sites do with a network need no larger one.
+    """
+    from fedward.nets.masked_swin import PRESETS, MaskedSwin  # imports torch
+
+    preset = replace(PRESETS["swin_28"], width=8, depths=(1, 1), heads=(1, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.nets.masked_swin.masked_swin_28", partial(MaskedSwin, preset))
         yield
 
 

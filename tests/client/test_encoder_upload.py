@@ -28,7 +28,7 @@ from run_files import assert_equal, rows, steady_rows
 from starting import initial_model
 from tiny import tiny
 
-pytestmark = pytest.mark.usefixtures("without_report")
+pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")
 
 SITES = ["site-1", "site-6"]
 HEAD = {"classifier.weight", "classifier.bias"}

@@ -14,6 +14,8 @@ from starting import initial_model
 
 STUDY = read_study(Path(__file__).parents[2] / "benchmarks" / "studies" / "papers.json")
 
+pytestmark = pytest.mark.usefixtures("narrow_swin")
+
 # Methods whose server has no model that its sites have trained.
 KEPT_AT_SITES = {"alone"}
 

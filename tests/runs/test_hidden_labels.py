@@ -21,7 +21,7 @@ from fedward.storage.model_files import StoredState
 from run_files import assert_equal
 from tiny import tiny
 
-pytestmark = pytest.mark.usefixtures("without_report")
+pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")
 
 STUDY = read_study(Path(__file__).parents[2] / "benchmarks" / "studies" / "papers.json")
 

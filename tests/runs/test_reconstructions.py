@@ -21,7 +21,7 @@ from public_images import write_public_npz
 from running import run_experiment
 from tiny import tiny
 
-pytestmark = pytest.mark.usefixtures("without_report")
+pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")
 
 SITES = ["site-1", "site-6"]
 NAMES = ["original", "masked", "reconstruction"]

@@ -32,7 +32,7 @@ from running import run_experiment
 from starting import initial_model
 from tiny import tiny
 
-pytestmark = pytest.mark.usefixtures("without_report")
+pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")
 
 SITES = ["site-1", "site-6", "site-9"]
 
