@@ -1,6 +1,7 @@
 """ONNX and TorchScript answer as the model itself, for any number of images, or are not written."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -152,18 +153,18 @@ def test_a_place_that_cannot_be_written_is_named(finished: Finished, option: str
     assert "fedward: /proc/model" in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_is_named_by_the_file(finished: Finished, tmp_path: Path) -> None:
-    code = (
-        "import resource, sys; from fedward.cli import main; "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
-    )
-    command = [sys.executable, "-c", f"{code}; sys.exit(main())", "export", finished.run]
-    command += ["--torchscript", tmp_path / "model.ts"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (
-        done.returncode,
-        done.stderr.startswith(f"fedward: {tmp_path}/model.ts: expected a place"),
-    ) == (1, True)
+def test_a_disk_that_is_full_is_named_by_the_file(
+    finished: Finished, tmp_path: Path, capsys
+) -> None:
+    file = tmp_path / "model.ts"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        code = cli.main(["export", str(finished.run), "--torchscript", str(file)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 1
+    assert capsys.readouterr().err.startswith(f"fedward: {file}: expected a place")
     assert not list(tmp_path.iterdir())
 
 
