@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from nvflare.apis.fl_exception import UnsafeComponentError
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 from nvflare.app_opt.job_launcher.study_runtime import load_study_runtime_file
+from nvflare.tool.deploy.deploy_commands import prepare_deployment
 
 from fedward.flare.classes import ALLOWED
 from fedward.flare.kits import doctor
@@ -29,14 +31,6 @@ NAMES = {"hospital-a": "site", "localhost": "server"}
 LAUNCHERS = {"docker": "DockerJobLauncher", "k8s": "K8sJobLauncher", "slurm": "SlurmJobLauncher"}
 
 
-def flare(*arguments):
-    command = [sys.executable, "-m", "nvflare.cli", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory):
     return provisioned(tmp_path_factory.mktemp("workspace"))
@@ -46,8 +40,30 @@ def prepare(kit, runtime, folder):
     """Return the kit that FLARE's tool makes of a kit."""
     config = folder / f"{runtime}.yaml"
     config.write_text(yaml.safe_dump({"runtime": runtime, **RUNTIMES[runtime]}))
-    flare("deploy", "prepare", kit, "--config", config, "--output", folder / runtime)
+    words = {"kit": str(kit), "config": str(config), "output": str(folder / runtime)}
+    prepare_deployment(Namespace(**words))
     return folder / runtime
+
+
+def test_flares_command_makes_the_same_kit(kits, tmp_path):
+    """The other tests call what the command calls, because each process takes a second to start."""
+    called = prepare(kits / "hospital-a", "docker", tmp_path)
+    made = tmp_path / "made" / "docker"
+    command = [sys.executable, "-m", "nvflare.cli", "deploy", "prepare", kits / "hospital-a"]
+    command += ["--config", tmp_path / "docker.yaml", "--output", made]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def contents(folder):
+        return {
+            path.relative_to(folder): path.read_bytes().replace(bytes(folder), b"KIT")
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+
+    assert contents(made) == contents(called)
 
 
 @pytest.fixture(
