@@ -4,6 +4,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NoReturn
 
 from fedward.lab.partition.arguments import add_arguments
@@ -92,10 +93,7 @@ def _options_of(arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         ValueError: as :func:`test_per_training`.
     """
-    # Abbreviated, an option of labels would not be found where it has to be taken out.
-    parser = _Parser("fedward partition", add_help=False, allow_abbrev=False)
-    add_arguments(parser)
-    options = parser.parse_args([*arguments, "--out", "."])
+    options = _parser().parse_args([*arguments, "--out", "."])
     default = Split()
     options.test = default.test if options.test is None else options.test
     options.val = default.val if options.val is None else options.val
@@ -103,6 +101,15 @@ def _options_of(arguments: Sequence[str]) -> argparse.Namespace:
     if apart >= 1:
         raise ValueError(f"partition with --val and --test below 1 together, not {apart:g}")
     return options
+
+
+@cache
+def _parser() -> _Parser:
+    """Return the parser of ``fedward partition``; a study is read with it thousands of times."""
+    # Abbreviated, an option of labels would not be found where it has to be taken out.
+    parser = _Parser("fedward partition", add_help=False, allow_abbrev=False)
+    add_arguments(parser)
+    return parser
 
 
 def _without(arguments: tuple[str, ...], options: tuple[str, ...]) -> list[str]:
