@@ -62,6 +62,7 @@ def bounds_unknown(results: Results, variant: str) -> bool:
     return next(_with_bounds(results, variant), None) is None
 
 
+@cache
 def regime_refusal(results: Results, variant: str) -> str:
     """Return why nothing is concluded on methods here, by this study or one that shares runs.
 

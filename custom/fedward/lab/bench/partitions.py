@@ -35,6 +35,7 @@ class Partition:
     """Folder of its site files, below the study's."""
 
     @classmethod
+    @cache
     def parse(cls, text: str) -> "Partition":
         """Return the cut that a study describes; ValueError if there is no such argument."""
         arguments = shlex.split(text)
