@@ -105,11 +105,7 @@ def _withheld_note(results: Results) -> str:
         text = _by_text(results, refusals)
         if text:
             lines.append(f"    - {metric_name(metric)}: {text}.")
-    return (
-        "\n".join(["**Withheld** metrics:", *lines])
-        if lines
-        else ""
-    )
+    return "\n".join(["**Withheld** metrics:", *lines]) if lines else ""
 
 
 def _upper_bound_note(results: Results) -> str:
