@@ -210,6 +210,7 @@ def classifier(known: Tensor, labels: Tensor, images: Tensor) -> Tensor:
     """Logits of a linear classifier that has learned the labels."""
     head = nn.Linear(known.shape[1], len(CLASSES))
     nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
     optimiser = torch.optim.Adam(head.parameters(), 1e-3, weight_decay=5e-4)
     for _ in range(200):
         optimiser.zero_grad()
