@@ -13,6 +13,7 @@ is in it:
   say of its own images.
 - **schedule**: knows all global models and which sites trained in which round (the job's seed
   tells). From the global model's steps it estimates what each site adds, and so each site's model.
+  The unit is the length of the step, as all steps shrink with the learning rate.
 - **leak**: knows besides all models that the server held some rounds earlier.
 - **all models**: knows the models that the server holds now.
 - **coalition**: all sites but one work together and compute the last one's model.
@@ -236,16 +237,19 @@ def guess_by_models(
     }
     shares = {q: there / there.sum() for q, there in attendance.items()}
     steps = {q: models[q] - models[q - 1] for q in shares}
-    typical = np.mean(list(steps.values()), axis=0)
+    lengths = {q: float(np.linalg.norm(step)) for q, step in steps.items()}
+    typical = np.mean([steps[q] / lengths[q] for q in steps], axis=0)
     design = [share - 1 / len(everyone) for share in shares.values()]
-    observed = [step - typical for step in steps.values()]
+    observed = [steps[q] / lengths[q] - typical for q in steps]
     leaked = (
         {site: history.last(site, peer.round - age) for site in sites} if age is not None else {}
     )
     known_rounds = {site: q for site, q in leaked.items() if q is not None}
     unit_rows = np.eye(len(everyone))
     design += [unit_rows[everyone.index(site)] - shares[q] for site, q in known_rounds.items()]
-    observed += [history.updates[site][q] - steps[q] for site, q in known_rounds.items()]
+    observed += [
+        (history.updates[site][q] - steps[q]) / lengths[q] for site, q in known_rounds.items()
+    ]
     offsets = site_offsets(np.stack(design), np.stack(observed))
 
     def held(site: str) -> np.ndarray:
@@ -253,7 +257,8 @@ def guess_by_models(
         assert last is not None
         if last == known_rounds.get(site):
             return history.model(site, last)
-        return models[last] + offsets[everyone.index(site)] - shares[last] @ offsets
+        offset = offsets[everyone.index(site)] - shares[last] @ offsets
+        return models[last] + lengths[last] * offset
 
     return closest_committee(peer.peer, np.stack([held(site) for site in sites]), size)[0]
 
