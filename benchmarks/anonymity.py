@@ -2,7 +2,8 @@
 
 Each of them guesses which sites a peer was averaged from.
 
-    OMP_NUM_THREADS=1 python benchmarks/anonymity.py [--workers 2]
+    OMP_NUM_THREADS=1 python benchmarks/anonymity.py [--processes 2]
+    python benchmarks/anonymity.py --page docs/results/anonymity.md docs/results/tables/anonymity.md
 
 FedPerl runs on sites with synthetic images, with the small GroupNorm network, three seeds, three
 participants a round. What each site receives is recorded, and every receiver of a peer guesses who
@@ -12,30 +13,31 @@ is in it:
   say of its own images.
 - **schedule**: knows all global models and which sites trained in which round (the job's seed
   tells). From the global model's steps it estimates what each site adds, and so each site's model.
+  The unit is the length of the step, as all steps shrink with the learning rate.
 - **leak**: knows besides all models that the server held some rounds earlier.
 - **all models**: knows the models that the server holds now.
 - **coalition**: all sites but one work together and compute the last one's model.
 
-With T = 1 peers are sent as they are, without anonymisation.
+With T = 1 peers are sent as they are, without anonymisation. The second command writes the tables
+of the kept lines into the pages.
 """
 
-import argparse
 import io
 import json
-import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 import torch
 
 from committees import (
+    Rate,
     chance,
     closest_committee,
     most_aligned_committee,
@@ -47,17 +49,18 @@ from fedward.client.client import Client
 from fedward.config import Experiment
 from fedward.console.console import Console
 from fedward.jobs import load_experiment, site_names
+from fedward.lab.bench.markdown import Table
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
 from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message, decode_peer, flatten, roles, unflatten
-from fedward.report import write_report
 from fedward.seeds import numpy_generator
 from fedward.server.loop import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
+from measured import Line, Measurement, run
 
 SITES = (5, 10)
 SIZES = (1, 2, 3)
@@ -69,6 +72,7 @@ SETTINGS = (
     f"warm_up={WARM_UP}",
     "participants=3",
     "images_per_round=64",
+    "batch=16",
     "synthetic.images=160",
     "synthetic.places=null",
     "net=small_cnn_gn",
@@ -88,6 +92,8 @@ EXACT = 0.05
 """Relative error below which a reconstructed model counts as the victim's: peers are rounded before
 they travel.
 """
+DIGITS = 3
+"""Significant digits of a kept error."""
 
 
 @dataclass
@@ -152,7 +158,7 @@ class Recording(LocalTransport):
 
         history.models.append(vector("model", next(iter(requests.values()))))
         for site, request in requests.items():
-            if "peer0" in roles(request):
+            if "peer0" in roles(request.arrays):
                 model = unflatten("model", request.arrays, self._net.state_dict())
                 peer = decode_peer("peer0", request.arrays, self._net.state_dict())
                 shift = self._says(site, peer) - self._says(site, model)
@@ -185,23 +191,22 @@ def proportions(site: Client) -> np.ndarray:
     return np.bincount(labels, minlength=len(site.data.classes)) / len(labels)
 
 
-def record(sites: int, size: int, seed: int) -> History:
+def record(cell: Mapping[str, Any]) -> History:
     """Run FedPerl and return what passed."""
-    changes = [*SETTINGS, f"committee={size}", f"anonymise={str(size > 1).lower()}", f"seed={seed}"]
-    experiment = load_experiment("fedperl", changes)
+    experiment = load_experiment(cell["job"], cell["changes"])
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
-        transport = Recording(experiment, site_names(sites), Path(folder) / "cache")
-        run = run_experiment(
+        transport = Recording(experiment, site_names(cell["sites"]), Path(folder) / "cache")
+        run_folder = run_experiment(
             experiment,
             method_of(experiment),
             Path(folder) / "run",
             transport,
             engine="local",
             console=Console(),
-            report=write_report,
+            report=lambda _: None,
         )
-        rows = map(json.loads, (run / "peers.jsonl").read_text(encoding="utf-8").splitlines())
-        chosen = {row["round"]: row["chosen"] for row in rows}
+        lines = (run_folder / "peers.jsonl").read_text(encoding="utf-8").splitlines()
+    chosen = {row["round"]: row["chosen"] for row in map(json.loads, lines)}
     for peer in transport.history.received:
         peer.members = frozenset(chosen[peer.round][peer.site])
     return transport.history
@@ -232,16 +237,19 @@ def guess_by_models(
     }
     shares = {q: there / there.sum() for q, there in attendance.items()}
     steps = {q: models[q] - models[q - 1] for q in shares}
-    typical = np.mean(list(steps.values()), axis=0)
+    lengths = {q: float(np.linalg.norm(step)) for q, step in steps.items()}
+    typical = np.mean([steps[q] / lengths[q] for q in steps], axis=0)
     design = [share - 1 / len(everyone) for share in shares.values()]
-    observed = [step - typical for step in steps.values()]
+    observed = [steps[q] / lengths[q] - typical for q in steps]
     leaked = (
         {site: history.last(site, peer.round - age) for site in sites} if age is not None else {}
     )
     known_rounds = {site: q for site, q in leaked.items() if q is not None}
     unit_rows = np.eye(len(everyone))
     design += [unit_rows[everyone.index(site)] - shares[q] for site, q in known_rounds.items()]
-    observed += [history.updates[site][q] - steps[q] for site, q in known_rounds.items()]
+    observed += [
+        (history.updates[site][q] - steps[q]) / lengths[q] for site, q in known_rounds.items()
+    ]
     offsets = site_offsets(np.stack(design), np.stack(observed))
 
     def held(site: str) -> np.ndarray:
@@ -249,63 +257,72 @@ def guess_by_models(
         assert last is not None
         if last == known_rounds.get(site):
             return history.model(site, last)
-        return models[last] + offsets[everyone.index(site)] - shares[last] @ offsets
+        offset = offsets[everyone.index(site)] - shares[last] @ offsets
+        return models[last] + lengths[last] * offset
 
     return closest_committee(peer.peer, np.stack([held(site) for site in sites]), size)[0]
 
 
-@dataclass
-class Outcomes:
-    """What the attacks on some runs came to."""
+class Anonymity(Measurement):
+    """A run of FedPerl for each number of sites, T and seed, and all attacks on its peers."""
 
-    chances: list[tuple[float, float]] = field(default_factory=list)
-    """For each peer the chance of a random guess to be the committee, and of a random site to be a
-    member.
-    """
-    committees: dict[str, list[bool]] = field(
-        default_factory=lambda: {name: [] for name in ATTACKERS}
-    )
-    """Attacker -> is the guess the committee? one for each peer."""
-    members: dict[str, list[bool]] = field(default_factory=lambda: {name: [] for name in ATTACKERS})
-    """Attacker -> is the site a member? T for each peer."""
-    errors: list[float] = field(default_factory=list)
-    """Of each member's model computed by all other sites; see :func:`reconstruction_error`."""
+    name = "anonymity"
 
-    def add(self, other: "Outcomes") -> None:
-        """Add the outcomes of another run."""
-        self.chances += other.chances
-        self.errors += other.errors
-        for name in ATTACKERS:
-            self.committees[name] += other.committees[name]
-            self.members[name] += other.members[name]
+    def cells(self) -> list[dict[str, Any]]:
+        cells = []
+        for sites, size, seed in product(SITES, SIZES, SEEDS):
+            anonymise = str(size > 1).lower()
+            choices = [f"committee={size}", f"anonymise={anonymise}", f"seed={seed}"]
+            cells.append(
+                {
+                    "sites": sites,
+                    "committee": size,
+                    "seed": seed,
+                    "job": "fedperl",
+                    "changes": [*SETTINGS, *choices],
+                }
+            )
+        return cells
 
+    def measure(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Run FedPerl, and mount all attacks on each peer of T members.
 
-def attack(sites: int, size: int, seed: int) -> Outcomes:
-    """Run FedPerl, and mount all attacks on each peer of ``size`` members.
-
-    A peer whose members leave nothing to guess is not attacked.
-    """
-    torch.set_num_threads(1)
-    history = record(sites, size, seed)
-    outcomes = Outcomes()
-    for peer in history.received:
-        candidates = history.candidates(peer)
-        if len(peer.members) != size or len(candidates) == size:
-            continue
-        outcomes.chances.append((chance(len(candidates), size), size / len(candidates)))
-        guesses = {"classes": guess_by_classes(history, peer, candidates, size)}
-        guesses |= {
-            name: guess_by_models(history, peer, candidates, size, age)
-            for name, age in LEAKS.items()
+        A peer whose members leave nothing to guess is not attacked. ``candidates`` has for each
+        peer how many sites may be in it, ``members_named`` for each attacker and peer how many of
+        its T guesses are members, and ``errors`` for each member of each peer the
+        :func:`reconstruction_error`.
+        """
+        size = cell["committee"]
+        history = record(cell)
+        numbers_of_candidates = []
+        members_named: dict[str, list[int]] = {name: [] for name in ATTACKERS}
+        errors = []
+        for peer in history.received:
+            candidates = history.candidates(peer)
+            if len(peer.members) != size or len(candidates) == size:
+                continue
+            numbers_of_candidates.append(len(candidates))
+            guesses = {"classes": guess_by_classes(history, peer, candidates, size)}
+            for name, age in LEAKS.items():
+                guesses[name] = guess_by_models(history, peer, candidates, size, age)
+            for name, guess in guesses.items():
+                named = {candidates[index] for index in guess}
+                members_named[name].append(len(named & peer.members))
+            for member in sorted(peer.members):
+                error = reconstruction_error(history, peer, candidates, size, member)
+                errors.append(float(f"{error:.{DIGITS}g}"))
+        return {
+            "candidates": numbers_of_candidates,
+            "members_named": members_named,
+            "errors": errors,
         }
-        for name, guess in guesses.items():
-            named = {candidates[index] for index in guess}
-            outcomes.committees[name].append(named == peer.members)
-            outcomes.members[name] += [site in peer.members for site in named]
-        outcomes.errors += [
-            reconstruction_error(history, peer, candidates, size, site) for site in peer.members
-        ]
-    return outcomes
+
+    def tables(self, lines: Sequence[Line]) -> dict[str, str]:
+        return {
+            "anonymity_committees": rate_table(lines, committee_rate, committee_chance),
+            "anonymity_members": rate_table(lines, member_rate, member_chance),
+            "anonymity_coalition": coalition_table(lines),
+        }
 
 
 def reconstruction_error(
@@ -325,55 +342,89 @@ def reconstruction_error(
     return float(np.linalg.norm(reconstructed - model) / np.linalg.norm(model - near))
 
 
-def print_rates(
-    title: str, results: dict[tuple[int, int], Outcomes], what: str, place: int
-) -> None:
-    """Print a row for each number of sites and T, a column for each attacker."""
-    print(f"\n### {title}\n\n| sites | T | guesses | chance | {' | '.join(ATTACKERS)} |")
-    print(f"|--:|--:|--:|--:|{'--:|' * len(ATTACKERS)}")
-    for (sites, size), outcomes in results.items():
-        rates = [rate(outcomes_of) for outcomes_of in getattr(outcomes, what).values()]
-        cells = [
-            f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]" for interval in rates
-        ]
-        by_chance = np.mean([chances[place] for chances in outcomes.chances])
-        print(f"| {sites} | {size} | {rates[0].guesses} | {by_chance:.3f} | {' | '.join(cells)} |")
+def of_case(lines: Sequence[Line], sites: int, size: int) -> list[Mapping[str, Any]]:
+    """Return what came out of the runs of all seeds."""
+    return [
+        line.outcome
+        for line in lines
+        if (line.cell["sites"], line.cell["committee"]) == (sites, size)
+    ]
 
 
-def print_coalition(results: dict[tuple[int, int], Outcomes]) -> None:
-    """Print how well all other sites together compute the model of one."""
-    print("\n### All sites but one: the last one's model\n")
-    print(
-        "| sites | T | models | computed exactly | median error | largest error |\n"
-        "|--:|--:|--:|--:|--:|--:|"
+def committee_rate(named: Sequence[int], size: int) -> Rate:
+    """Return how often the whole committee was named; one guess for each peer."""
+    return rate(count == size for count in named)
+
+
+def committee_chance(candidates: int, size: int) -> float:
+    """Return the probability that a random guess is the committee."""
+    return chance(candidates, size)
+
+
+def member_rate(named: Sequence[int], size: int) -> Rate:
+    """Return how often a named site was a member; T guesses for each peer."""
+    return rate(place < count for count in named for place in range(size))
+
+
+def member_chance(candidates: int, size: int) -> float:
+    """Return the probability that a random site is a member."""
+    return size / candidates
+
+
+def rate_table(
+    lines: Sequence[Line],
+    rate_of: Callable[[Sequence[int], int], Rate],
+    chance_of: Callable[[int, int], float],
+) -> str:
+    """Return a table with a row for each number of sites and T, a column for each attacker.
+
+    Args:
+        lines: all runs.
+        rate_of: takes the number of members named of each peer, and T.
+        chance_of: takes the number of candidates, and T.
+    """
+    table = Table(["sites", "T", "guesses", "chance", *ATTACKERS], left=())
+    for sites, size in product(SITES, SIZES):
+        runs = of_case(lines, sites, size)
+        rates = []
+        for name in ATTACKERS:
+            named = [count for outcome in runs for count in outcome["members_named"][name]]
+            rates.append(rate_of(named, size))
+        candidates = [number for outcome in runs for number in outcome["candidates"]]
+        by_chance = fmean(chance_of(number, size) for number in candidates)
+        table.add(
+            f"{sites}",
+            f"{size}",
+            f"{rates[0].guesses}",
+            f"{by_chance:.3f}",
+            *map(rate_text, rates),
+        )
+    return table.markdown()
+
+
+def coalition_table(lines: Sequence[Line]) -> str:
+    """Return a table of how well all other sites together compute the model of one."""
+    table = Table(
+        ["sites", "T", "models", "computed exactly", "median error", "largest error"], left=()
     )
-    for (sites, size), outcomes in results.items():
-        exact = rate([error < EXACT for error in outcomes.errors])
-        cells = f"{exact.value:.2f} [{exact.low:.2f}, {exact.high:.2f}]"
-        median = np.median(outcomes.errors)
-        largest = max(outcomes.errors)
-        print(f"| {sites} | {size} | {exact.guesses} | {cells} | {median:.1e} | {largest:.1e} |")
+    for sites, size in product(SITES, SIZES):
+        errors = [error for outcome in of_case(lines, sites, size) for error in outcome["errors"]]
+        exact = rate(error < EXACT for error in errors)
+        table.add(
+            f"{sites}",
+            f"{size}",
+            f"{exact.guesses}",
+            rate_text(exact),
+            f"{median(errors):.1e}",
+            f"{max(errors):.1e}",
+        )
+    return table.markdown()
 
 
-def main() -> None:
-    """Run, attack, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workers", type=int, default=2, help="runs at once (default: 2)")
-    workers = parser.parse_args().workers
-    results = {case: Outcomes() for case in product(SITES, SIZES)}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        runs = {
-            (*case, seed): pool.submit(attack, *case, seed) for case in results for seed in SEEDS
-        }
-        for (sites, size, seed), future in runs.items():
-            results[sites, size].add(future.result())
-            print(f"{sites} sites, T = {size}, seed {seed}: done", file=sys.stderr, flush=True)
-    print_rates("The whole committee is named", results, "committees", 0)
-    print_rates("A named site is a member", results, "members", 1)
-    print_coalition(results)
+def rate_text(interval: Rate) -> str:
+    """Return a rate with its 95 % interval."""
+    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 if __name__ == "__main__":
-    main()
+    run(Anonymity(), __doc__)

@@ -2,17 +2,25 @@
 
 The filter also refuses rightful images. Which ones, this counts too.
 
-    OMP_NUM_THREADS=1 python benchmarks/out_of_distribution.py DATA
+    FEDWARD_DATA=DATA OMP_NUM_THREADS=1 python benchmarks/out_of_distribution.py
+    python benchmarks/out_of_distribution.py --page docs/results/out_of_distribution.md \\
+        docs/results/tables/out_of_distribution.md
 
 DATA holds the skin lesions, chest X-rays and MedMNIST files that
 docs/results/out_of_distribution.md names. Features are those of a frozen ImageNet encoder at 112
-pixels. Labels of a site are drawn by chance, one image a lesion.
+pixels. Labels of a site are drawn by chance, one image a lesion. The second command writes the
+tables of the kept lines into the pages.
 """
 
-import argparse
 import csv
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,25 +29,42 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedward.digests import arrays_digest
+from fedward.errors import ConfigError
+from fedward.lab.bench.markdown import Table
 from fedward.methods.fedal.out_of_distribution import nearest_distances, out_of_distribution
 from fedward.methods.local import logits_and_features
 from fedward.methods.samplers import Pool
 from fedward.nets import build
 from fedward.seeds import torch_generator
+from measured import Line, Measurement, run
 
+DATA = "FEDWARD_DATA"
+"""Environment variable that names the folder of data sets."""
 SIZE = 112
+"""Side of a picture in pixels."""
 NET = "tf_efficientnet_lite0"
-Sites = dict[str, tuple[Tensor, Tensor]]
-"""Site -> features and classes of its lesions."""
 SITES = ("rosendahl", "vidir_modern")
 CLASSES = ("AK", "BCC", "BKL", "DF", "MEL", "NV", "VASC")
-RARE = ("AK", "DF", "VASC")
 LABELS = (20, 50, 150, 300)
 DRAWS = 20
+LABELS_OF_SCORES = (20, 50, 150)
+DRAWS_OF_SCORES = 5
+"""All scores are compared in the first draws alone; the filter is measured in all."""
+OWN_OF_SCORES = 600
+"""Most unlabelled images of the site that scores are compared on."""
+RARE = ("AK", "DF", "VASC")
+LABELS_OF_RARE = (50, 150)
+LABELLED_OF_RARE = (0, 1, 3)
+"""Labelled images of a rare class."""
+FOREIGN = ("chest X-rays", "blood cells", "organs in CT", "frames, noise, rulers")
+SPOILT = ("own, blurred", "own, in a frame")
 STRANGE = 400
-"""Images of each strange kind."""
+"""Images of each kind of another data set."""
 SHRINKAGE = 0.1
 """Share of a multiple of the identity in the covariance of few images."""
+DIGITS = 5
+"""Decimal places of a kept area."""
 Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(labelled (L, D), labels (L,), images (N, D)) -> (N,): the higher, the stranger."""
 
@@ -75,7 +100,7 @@ def strange(data: Path) -> dict[str, list[Image.Image]]:
         kinds[name] = [
             Image.fromarray(arrays[row]).convert("RGB").resize((SIZE, SIZE)) for row in chosen
         ]
-    return kinds | {"frames, noise, rulers": blanks()}
+    return kinds | {FOREIGN[-1]: blanks()}
 
 
 def blanks() -> list[Image.Image]:
@@ -107,13 +132,59 @@ def framed(picture: Image.Image) -> Image.Image:
     return Image.composite(picture, Image.new("RGB", picture.size), mask)
 
 
+def pixels_of(pictures: Sequence[Image.Image]) -> np.ndarray:
+    """Return pictures as (N, 112, 112, 3) uint8."""
+    return np.stack([np.asarray(picture) for picture in pictures])
+
+
 @torch.no_grad()
-def features(net: nn.Module, pictures: Sequence[Image.Image]) -> Tensor:
-    pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).permute(
-        0, 3, 1, 2
-    )
+def features(net: nn.Module, pixels: np.ndarray) -> Tensor:
+    """Return the features (N, D) of pictures (N, H, W, 3)."""
+    images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
     return torch.cat(
-        [logits_and_features(net, batch.float() / 255)[1] for batch in pixels.split(32)]
+        [logits_and_features(net, batch.float() / 255)[1] for batch in images.split(32)]
+    )
+
+
+@dataclass(frozen=True)
+class Material:
+    """Features of all pictures, and what they were made from."""
+
+    own: dict[str, tuple[Tensor, Tensor]]
+    """Site -> features (N, D) and classes (N,) of its lesions."""
+    foreign: dict[str, Tensor]
+    """Kind -> features of images of no class."""
+    spoilt: dict[str, dict[str, Tensor]]
+    """Site -> kind -> features of its first lesions, spoilt."""
+    pictures: str
+    """SHA-256 of the pixels of all pictures."""
+    weights: str
+    """SHA-256 of the network's weights."""
+
+
+@cache
+def material() -> Material:
+    """Return the features of all pictures, computed once in a process."""
+    folder = os.environ.get(DATA)
+    if not folder:
+        raise ConfigError(f"{DATA} is not set", "Let it name the folder of data sets.")
+    data = Path(folder)
+    pixels = {kind: pixels_of(pictures) for kind, pictures in strange(data).items()}
+    classes = {}
+    for site in SITES:
+        pictures, classes[site] = lesions(data, site)
+        pixels[site] = pixels_of(pictures)
+        first = pictures[:200]
+        for kind, spoil in zip(SPOILT, (blurred, framed), strict=True):
+            pixels[f"{site}, {kind}"] = pixels_of([spoil(picture) for picture in first])
+    net = build(NET, len(CLASSES), pretrained=True).eval()
+    found = {name: features(net, each) for name, each in pixels.items()}
+    return Material(
+        own={site: (found[site], classes[site]) for site in SITES},
+        foreign={kind: found[kind] for kind in FOREIGN},
+        spoilt={site: {kind: found[f"{site}, {kind}"] for kind in SPOILT} for site in SITES},
+        pictures=arrays_digest(pixels),
+        weights=arrays_digest({name: each.numpy() for name, each in net.state_dict().items()}),
     )
 
 
@@ -139,6 +210,7 @@ def classifier(known: Tensor, labels: Tensor, images: Tensor) -> Tensor:
     """Logits of a linear classifier that has learned the labels."""
     head = nn.Linear(known.shape[1], len(CLASSES))
     nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
     optimiser = torch.optim.Adam(head.parameters(), 1e-3, weight_decay=5e-4)
     for _ in range(200):
         optimiser.zero_grad()
@@ -163,123 +235,174 @@ SCORES: dict[str, Score] = {
 }
 
 
+# --- lines
+
+
+class OutOfDistribution(Measurement):
+    """Scores, and what the filter refuses, for each site, number of labels and draw of them."""
+
+    name = "out_of_distribution"
+
+    def cells(self) -> list[dict[str, Any]]:
+        cells = []
+        for site, labels, draw in product(SITES, LABELS, range(DRAWS)):
+            has_scores = labels in LABELS_OF_SCORES and draw < DRAWS_OF_SCORES
+            cells.append(
+                {
+                    "site": site,
+                    "labels": labels,
+                    "draw": draw,
+                    "network": NET,
+                    "pixels": SIZE,
+                    "strange": STRANGE,
+                    "scores": list(SCORES) if has_scores else [],
+                    "rare": list(RARE) if labels in LABELS_OF_RARE else [],
+                }
+            )
+        return cells
+
+    def measure(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what scores find and the filter refuses.
+
+        ``classes`` has the number of the site's lesions of each class, ``areas`` for each score and
+        kind the area under the ROC curve, and ``refused`` for each kind how many of how many images
+        the filter refuses. ``rare`` has that for each rare class and number of its images that are
+        labelled, of its other images. ``pictures`` and ``weights`` are digests of what was used.
+        """
+        used = material()
+        images, classes = used.own[cell["site"]]
+        order = drawn(len(images), cell["draw"], cell["site"], cell["labels"])
+        labelled = order[: cell["labels"]]
+        rest = order[cell["labels"] :]
+        own = images[rest]
+        kinds = {"own": own, **used.foreign, **used.spoilt[cell["site"]]}
+        counts = torch.bincount(classes, minlength=len(CLASSES)).tolist()
+        return {
+            "classes": dict(zip(CLASSES, counts, strict=True)),
+            "areas": {
+                name: areas(SCORES[name], images[labelled], classes[labelled], own[:OWN_OF_SCORES])
+                for name in cell["scores"]
+            },
+            "refused": {kind: refused(each, images[labelled]) for kind, each in kinds.items()},
+            "rare": {name: refused_of_class(cell, name) for name in cell["rare"]},
+            "pictures": used.pictures,
+            "weights": used.weights,
+        }
+
+    def tables(self, lines: Sequence[Line]) -> dict[str, str]:
+        return {
+            "out_of_distribution_images": images_table(lines),
+            "out_of_distribution_found": found_table(lines),
+            "out_of_distribution_refused": refused_table(lines),
+            "out_of_distribution_rare": rare_table(lines),
+        }
+
+
+def drawn(count: int, draw: int, *purpose: str | int) -> Tensor:
+    """Return places in an order drawn for one repetition."""
+    return torch.randperm(count, generator=torch_generator(draw, "out of distribution", *purpose))
+
+
+def areas(score: Score, known: Tensor, labels: Tensor, own: Tensor) -> dict[str, float]:
+    """Return kind -> area under the ROC curve, the site's own images against those of the kind."""
+    foreign = material().foreign
+    values = score(known, labels, torch.cat([own, *foreign.values()]))
+    of_own, *of_kinds = values.split([len(own), *map(len, foreign.values())])
+    found = {}
+    for kind, of_kind in zip(foreign, of_kinds, strict=True):
+        truth = [0] * len(of_own) + [1] * len(of_kind)
+        area = roc_auc_score(truth, torch.cat([of_own, of_kind]))
+        found[kind] = round(float(area), DIGITS)
+    return found
+
+
+def refused(images: Tensor, known: Tensor) -> list[int]:
+    """Return how many images the package's filter refuses, and of how many."""
+    ids = [f"{place:06d}" for place in range(len(images))]
+    pool = Pool("site", ids, features=images, labelled=known)
+    return [len(out_of_distribution(pool)), len(images)]
+
+
+def refused_of_class(cell: Mapping[str, Any], name: str) -> dict[str, list[int]]:
+    """Return number of labelled images of a class -> how many of its others are refused.
+
+    A class without other images is omitted.
+    """
+    site = cell["site"]
+    images, classes = material().own[site]
+    place = CLASSES.index(name)
+    of_class = (classes == place).nonzero().flatten()
+    of_others = (classes != place).nonzero().flatten()
+    mine = of_class[drawn(len(of_class), cell["draw"], site, place)]
+    theirs = of_others[drawn(len(of_others), cell["draw"], site, place)]
+    counts = {}
+    for given in LABELLED_OF_RARE:
+        if len(mine) > given:
+            known = torch.cat([mine[:given], theirs[: cell["labels"] - given]])
+            counts[f"{given}"] = refused(images[mine[given:]], images[known])
+    return counts
+
+
 # --- tables
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    print("", f"| {' | '.join(head)} |", f"|{'---|' * 2}{'--:|' * (len(head) - 2)}", sep="\n")
-    print(*(f"| {' | '.join(row)} |" for row in rows), sep="\n")
+def outcomes(lines: Sequence[Line], site: str, labels: int) -> list[Mapping[str, Any]]:
+    """Return what came out of all draws."""
+    return [
+        line.outcome for line in lines if (line.cell["site"], line.cell["labels"]) == (site, labels)
+    ]
 
 
-def drawn(count: int, number: int, *purpose: str | int) -> Tensor:
-    """Return places in an order drawn for one repetition."""
-    return torch.randperm(count, generator=torch_generator(number, "out of distribution", *purpose))
+def percent(counts: Sequence[int]) -> float:
+    """Return the percentage of refused images."""
+    refused_images, images = counts
+    return 100 * refused_images / images
 
 
-def found_by(scores: dict[str, Score], sites: Sites, others: dict[str, Tensor]) -> list[list[str]]:
-    """Return rows of the mean AUROC over five draws of labels."""
-    rows = []
-    for site, (images, labels) in sites.items():
-        for known in LABELS[:3]:
-            orders = [drawn(len(images), number, site, known) for number in range(5)]
-            for name, score in scores.items():
-                areas = {kind: list[float]() for kind in others}
-                for order in orders:
-                    given = order[:known]
-                    rest = order[known : known + 600]
-                    both = torch.cat([images[rest], *others.values()])
-                    values = score(images[given], labels[given], both)
-                    own, *parts = values.split([len(rest), *map(len, others.values())])
-                    for kind, part in zip(others, parts, strict=True):
-                        truth = [0] * len(own) + [1] * len(part)
-                        areas[kind].append(roc_auc_score(truth, torch.cat([own, part])))
-                rows.append(
-                    [f"{site}, {known}", name, *(f"{np.mean(each):.3f}" for each in areas.values())]
-                )
-    return rows
-
-
-def share_refused(images: Tensor, known: Tensor) -> float:
-    pool = Pool(
-        "site", [f"{place:06d}" for place in range(len(images))], features=images, labelled=known
-    )
-    return len(out_of_distribution(pool)) / len(images)
-
-
-def refused(sites: Sites, others: dict[str, dict[str, Tensor]]) -> list[list[str]]:
-    """Return rows of the mean share that the package's filter refuses, over draws of labels."""
-    rows = []
-    for site, (images, _) in sites.items():
-        for known in LABELS:
-            shares = {kind: list[float]() for kind in ("own", *others[site])}
-            for number in range(DRAWS):
-                order = drawn(len(images), number, site, known)
-                for kind, each in {"own": images[order[known:]], **others[site]}.items():
-                    shares[kind].append(share_refused(each, images[order[:known]]))
-            rows.append(
-                [site, f"{known}", *(f"{100 * np.mean(each):.1f}" for each in shares.values())]
-            )
-    return rows
-
-
-def refused_of_rare(sites: Sites) -> list[list[str]]:
-    """Return rows of the share refused of a class, by its number of labelled images."""
-    rows = []
-    for site, (images, labels) in sites.items():
-        for known in (50, 150):
-            for place in map(CLASSES.index, RARE):
-                own = (labels == place).nonzero().flatten()
-                rest = (labels != place).nonzero().flatten()
-                row = [site, f"{known}, {CLASSES[place]} ({len(own)})"]
-                for given in (0, 1, 3):
-                    shares = []
-                    for number in range(DRAWS if len(own) > given else 0):
-                        mine = own[drawn(len(own), number, site, place)]
-                        theirs = rest[drawn(len(rest), number, site, place)][: known - given]
-                        shares.append(
-                            share_refused(
-                                images[mine[given:]], images[torch.cat([mine[:given], theirs])]
-                            )
-                        )
-                    row.append(
-                        f"{100 * np.mean(shares):.1f} ({100 * max(shares):.0f})" if shares else ""
-                    )
-                rows.append(row)
-    return rows
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Images of no class: which are found, which rightful ones refused"
-    )
-    parser.add_argument("data", type=Path)
-    data = parser.parse_args().data
-    torch.set_num_threads(1)
-    net = build(NET, len(CLASSES), pretrained=True).eval()
-    others = {kind: features(net, pictures) for kind, pictures in strange(data).items()}
-    sites = Sites()
-    spoilt = dict[str, dict[str, Tensor]]()
+def images_table(lines: Sequence[Line]) -> str:
+    """Return a table of how many lesions of each class the sites have."""
+    table = Table(["site", "lesions", *CLASSES])
     for site in SITES:
-        pictures, labels = lesions(data, site)
-        sites[site] = (features(net, pictures), labels)
-        worse = {
-            "own, blurred": map(blurred, pictures[:200]),
-            "own, in a frame": map(framed, pictures[:200]),
-        }
-        spoilt[site] = {
-            **others,
-            **{kind: features(net, list(each)) for kind, each in worse.items()},
-        }
-        counts = ", ".join(
-            f"{name} {int((labels == place).sum())}" for place, name in enumerate(CLASSES)
-        )
-        print(f"{site}: {len(labels)} lesions ({counts})")
-    print(", ".join(f"{kind}: {len(each)}" for kind, each in others.items()))
-    table(["site, labels", "score", *others], found_by(SCORES, sites, others))
-    table(["site", "labels", "own", *spoilt[SITES[0]]], refused(sites, spoilt))
-    head = ["site", "labels, class (images)", *(f"{given} labelled" for given in (0, 1, 3))]
-    table(head, refused_of_rare(sites))
+        counts = outcomes(lines, site, LABELS[0])[0]["classes"]
+        table.add(site, f"{sum(counts.values())}", *(f"{counts[name]}" for name in CLASSES))
+    return table.markdown()
+
+
+def found_table(lines: Sequence[Line]) -> str:
+    """Return a table of the mean area under the ROC curve over draws."""
+    table = Table(["site, labels", "score", *FOREIGN], left=(0, 1))
+    for site, labels, name in product(SITES, LABELS_OF_SCORES, SCORES):
+        of_draws = [each["areas"][name] for each in outcomes(lines, site, labels) if each["areas"]]
+        means = [fmean(draw[kind] for draw in of_draws) for kind in FOREIGN]
+        table.add(f"{site}, {labels}", name, *(f"{mean:.3f}" for mean in means))
+    return table.markdown()
+
+
+def refused_table(lines: Sequence[Line]) -> str:
+    """Return a table of the mean percentage that the filter refuses, over draws."""
+    kinds = ("own", *FOREIGN, *SPOILT)
+    table = Table(["site", "labels", *kinds])
+    for site, labels in product(SITES, LABELS):
+        of_draws = [each["refused"] for each in outcomes(lines, site, labels)]
+        means = [fmean(percent(draw[kind]) for draw in of_draws) for kind in kinds]
+        table.add(site, f"{labels}", *(f"{mean:.1f}" for mean in means))
+    return table.markdown()
+
+
+def rare_table(lines: Sequence[Line]) -> str:
+    """Return a table of the percentage refused of a class, by its number of labelled images."""
+    columns = [f"{given} labelled" for given in LABELLED_OF_RARE]
+    table = Table(["site", "labels, class (images)", *columns], left=(0, 1))
+    for site, labels, name in product(SITES, LABELS_OF_RARE, RARE):
+        of_draws = outcomes(lines, site, labels)
+        cells = []
+        for given in map(str, LABELLED_OF_RARE):
+            counts = [each["rare"][name][given] for each in of_draws if given in each["rare"][name]]
+            shares = [percent(each) for each in counts]
+            cells.append(f"{fmean(shares):.1f} ({max(shares):.0f})" if shares else "")
+        table.add(site, f"{labels}, {name} ({of_draws[0]['classes'][name]})", *cells)
+    return table.markdown()
 
 
 if __name__ == "__main__":
-    main()
+    run(OutOfDistribution(), __doc__)

@@ -1,26 +1,24 @@
 """What one hostile site of ten does to a run, and what robust means cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/robustness.py [--seeds 5] [--rounds 60] [--processes 2]
-    [--results FILE]
+    OMP_NUM_THREADS=1 python benchmarks/robustness.py [--processes 2]
+    python benchmarks/robustness.py --page docs/results/robustness.md
 
 Ten sites with synthetic images, all in every round, in this process: `fedavg` on all labels, 13
 steps of 16 images a round. The hostile site trains as the others do and sends its update with the
 opposite sign, as large as `largest_update` lets pass. The bound is the run without that site.
-Accuracy is that of the last model on test
-images: the mean over the nine honest sites, and that of the loner among them, whose cases differ
-most. Equal seeds have equal data and start from equal weights. Finished runs are kept in FILE and
-not made again.
+Accuracy is that of the last model on test images: the mean over the nine honest sites, and that of
+the loner among them, whose cases differ most. Equal seeds have equal data and start from equal
+weights. The second command writes the tables of the kept lines into the page.
 """
 
-import argparse
 import io
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -29,49 +27,54 @@ from fedward.console.console import Console
 from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval
 from fedward.jobs import site_names
+from fedward.lab.bench.markdown import Table, gap_text, interval_text
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from fedward.report import write_report
 from fedward.server.loop import run_experiment
+from measured import Line, Measurement, run
 
 SITES = site_names(10)
 HOSTILE = "site-8"
 LONER = "site-9"
-MEANS = {
+SEEDS = (1, 2, 3, 4, 5)
+ROUNDS = 60
+AVERAGES: dict[str, dict[str, Any]] = {
     "weighted mean": {"robust": "no"},
     "median": {"robust": "median"},
     "trimmed mean": {"robust": "trimmed_mean", "trim": 0.2},
 }
 HONEST = "no attack"
-LARGEST = "reversed, as large as passes"
+REVERSED = "hostile site 8"
 ABSENT = "without site 8"
-ATTACKS = (HONEST, LARGEST)
-CELLS = [*product(MEANS, ATTACKS), ("weighted mean", ABSENT)]
-CLOSE_TO_THE_BOUND = 0.999
+ATTACKS = (HONEST, REVERSED, ABSENT)
+CASES = [*product(AVERAGES, (HONEST, REVERSED)), ("weighted mean", ABSENT)]
+"""Average and attack of each run of a seed."""
+LARGEST_UPDATE = 100.0
+"""Largest update that the server takes; the unit is the norm of the model."""
+SHARE_OF_LARGEST = 0.999
+"""Norm of the hostile site's update, as a share of the largest one."""
 CURVE = 10
-"""Rounds between two points of a run's validation curve."""
-Cell = tuple[str, str, int, int]
-"""How models are averaged, the attack, the seed, rounds."""
+"""Rounds between two evaluations."""
 
 
 class Hostile(LocalTransport):
     """Delivers the hostile site's updates changed."""
 
-    def __init__(self, experiment: Experiment, folder: Path, attack: str) -> None:
-        sites = [site for site in SITES if (site, attack) != (HOSTILE, ABSENT)]
+    def __init__(self, experiment: Experiment, folder: Path, cell: Mapping[str, Any]) -> None:
+        sites = [site for site in SITES if (site, cell["attack"]) != (HOSTILE, ABSENT)]
         super().__init__(experiment, sites, folder)
-        self._attack = attack
-        self._bound = CLOSE_TO_THE_BOUND * experiment.largest_update
+        self._reverses = cell["attack"] == REVERSED
+        self._norm = cell["share_of_largest_update"] * experiment.largest_update
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         """Carry out the exchange."""
 
         def forward(site: str, answer: Message) -> None:
-            if site == HOSTILE and self._attack == LARGEST and answer.arrays:
+            if site == HOSTILE and self._reverses and answer.arrays:
                 length = norm(answer.arrays) or 1.0  # an update may vanish beside a ruined model
-                factor = self._bound * norm(requests[site].arrays) / length
+                factor = self._norm * norm(requests[site].arrays) / length
                 answer.arrays = {
                     name: np.float32(-factor) * array for name, array in answer.arrays.items()
                 }
@@ -87,134 +90,154 @@ def norm(arrays: Mapping[str, np.ndarray]) -> float:
     )
 
 
-def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
-    """Run one experiment and return each honest site's accuracies.
+class Robustness(Measurement):
+    """A run for each average, attack and seed."""
 
-    Keys are ``test``, ``val`` (of the last model) and ``earlier`` (ten rounds before it). Nothing
-    of a run that failed, because no site could train from the model it was sent.
-    """
-    mean, attack, seed, rounds = cell
-    local = {
-        "images_per_round": 208,
-        "learning_rate": 2e-3,
-        "participants": None,
-        "class_weighting": "none",
-    }
-    experiment = Experiment(
+    name = "robustness"
+
+    def cells(self) -> list[dict[str, Any]]:
+        cells = []
+        for seed, (average, attack) in product(SEEDS, CASES):
+            experiment = experiment_of(average, seed).model_dump(mode="json", exclude_unset=True)
+            cells.append(
+                {
+                    "average": average,
+                    "attack": attack,
+                    "share_of_largest_update": SHARE_OF_LARGEST,
+                    "seed": seed,
+                    "experiment": experiment,
+                }
+            )
+        return cells
+
+    def measure(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """Return each honest site's accuracies, and the classes that the last model recognises.
+
+        Keys are ``test`` and ``val`` (site -> accuracy of the last model), ``earlier`` (validation
+        accuracy ten rounds before) and ``recognised`` (classes with an F1 above 0 on some honest
+        site's test images). A run that failed has ``failed``, the reason, alone.
+        """
+        experiment = Experiment.model_validate(cell["experiment"])
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                run_folder = run_experiment(
+                    experiment,
+                    method_of(experiment),
+                    Path(folder) / "run",
+                    Hostile(experiment, Path(folder) / "sites", cell),
+                    engine="local",
+                    console=Console(io.StringIO()),
+                    report=lambda _: None,
+                )
+            except RunError as error:
+                return {"failed": error.problem}
+            lines = (run_folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [row for row in map(json.loads, lines) if row["site"] != HOSTILE]
+        rounds = experiment.options["rounds"]
+        recognised = {
+            row["name"].removeprefix("f1/")
+            for row in rows
+            if (row["split"], row["round"]) == ("test", rounds)
+            and row["name"].startswith("f1/")
+            and row["value"]
+        }
+        return {
+            "test": accuracies(rows, "test", rounds),
+            "val": accuracies(rows, "val", rounds),
+            "earlier": accuracies(rows, "val", rounds - CURVE),
+            "recognised": sorted(recognised),
+        }
+
+    def tables(self, lines: Sequence[Line]) -> dict[str, str]:
+        honest = {
+            case: [fmean(outcome["test"].values()) for outcome in finished(lines, *case)]
+            for case in CASES
+        }
+        loner = {
+            case: [outcome["test"][LONER] for outcome in finished(lines, *case)] for case in CASES
+        }
+        return {
+            "robustness_honest_sites": accuracy_table(honest),
+            "robustness_site_9": accuracy_table(loner),
+            "robustness_last_rounds": last_rounds_table(lines),
+        }
+
+
+def experiment_of(average: str, seed: int) -> Experiment:
+    """Return what a run's sites and server do, apart from the attack."""
+    return Experiment(
         method="fedavg",
-        options={"rounds": rounds, **local, **MEANS[mean]},
+        options={
+            "rounds": ROUNDS,
+            "images_per_round": 208,
+            "batch": 16,
+            "learning_rate": 2e-3,
+            "participants": None,
+            "class_weighting": "none",
+            **AVERAGES[average],
+        },
         data=DataSpec(image_size=16),
         net="small_cnn_gn",
-        synthetic=SyntheticData(labelled=1.0, images=400),
+        synthetic=SyntheticData(sites=10, labelled=1.0, images=400),
         seed=seed,
         evaluate_every=CURVE,
+        largest_update=LARGEST_UPDATE,
     )
-    with tempfile.TemporaryDirectory() as folder:
-        transport = Hostile(experiment, Path(folder) / "sites", attack)
-        try:
-            run = run_experiment(
-                experiment,
-                method_of(experiment),
-                Path(folder) / "run",
-                transport,
-                engine="local",
-                console=Console(io.StringIO()),
-                report=write_report,
-            )
-        except RunError:
-            return {}
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    wanted = {"test": ("test", rounds), "val": ("val", rounds), "earlier": ("val", rounds - CURVE)}
-    accuracy = [row for row in rows if row["name"] == "accuracy" and row["site"] != HOSTILE]
+
+
+def accuracies(
+    rows: Sequence[Mapping[str, Any]], split: str, round_number: int
+) -> dict[str, float]:
+    """Return site -> accuracy of the model after a round."""
     return {
-        name: {
-            row["site"]: float(row["value"])
-            for row in accuracy
-            if (row["split"], row["round"]) == place
-        }
-        for name, place in wanted.items()
+        row["site"]: float(row["value"])
+        for row in rows
+        if (row["name"], row["split"], row["round"]) == ("accuracy", split, round_number)
     }
 
 
-def kept(file: Path) -> dict[Cell, dict[str, dict[str, float]]]:
-    """Return the finished runs in a file."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    return {tuple(cell): result for cell, result in map(json.loads, lines)}
+def finished(lines: Sequence[Line], average: str, attack: str) -> Iterator[Mapping[str, Any]]:
+    """Yield what came out of the runs that ended."""
+    for line in lines:
+        case = (line.cell["average"], line.cell["attack"])
+        if case == (average, attack) and "failed" not in line.outcome:
+            yield line.outcome
 
 
-def interval(values: Iterable[float]) -> str:
-    """Return a mean over seeds with its 95 % t interval."""
-    one = mean_and_interval(list(values))
-    return f"{one.mean:.3f}" + ("" if one.low is None else f" [{one.low:.3f}, {one.high:.3f}]")
+def accuracy_table(values: Mapping[tuple[str, str], Sequence[float]]) -> str:
+    """Return a table with a row for each average and a column for each attack.
 
-
-def table(results: Mapping[Cell, Mapping[str, Mapping[str, float]]], loner: bool) -> list[str]:
-    """Return the lines of a table: a row for each way to average, a column for each attack."""
-    columns = (*ATTACKS, ABSENT)
-    lines = [f"| average | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
-    for mean in MEANS:
+    Args:
+        values: (average, attack) -> accuracy of each run that ended.
+    """
+    table = Table(["average", *ATTACKS])
+    for average in AVERAGES:
         cells = []
-        for attack in columns:
-            accuracies_by_site = [
-                run["test"]
-                for (name, what, *_), run in results.items()
-                if run and (name, what) == (mean, attack)
-            ]
-            values = [
-                sites[LONER] if loner else fmean(sites.values()) for sites in accuracies_by_site
-            ]
-            failed = sum(
-                not run
-                for (name, what, *_), run in results.items()
-                if (name, what) == (mean, attack)
-            )
-            cells.append(
-                (interval(values) if values else "") + (f" {failed} failed" if failed else "")
-            )
-        lines.append(f"| {mean} | {' | '.join(cells)} |")
-    return lines
+        for attack in ATTACKS:
+            of_runs = values.get((average, attack))
+            cells.append("" if of_runs is None else accuracy_text(of_runs))
+        table.add(average, *cells)
+    return table.markdown()
 
 
-def flat(results: Mapping[Cell, Mapping[str, Mapping[str, float]]]) -> list[str]:
-    """Return a line for each cell: how much validation accuracy rose in the last ten rounds."""
-    rises: dict[tuple[str, str], list[float]] = {}
-    for (mean, attack, *_), run in results.items():
-        if not run:
-            continue
-        rises.setdefault((mean, attack), []).append(
-            fmean(run["val"].values()) - fmean(run["earlier"].values())
-        )
-    return [f"{mean}, {attack}: {interval(values)}" for (mean, attack), values in rises.items()]
+def accuracy_text(values: Sequence[float]) -> str:
+    """Return a mean over seeds with its 95 % t interval, and how many runs failed."""
+    failed = len(SEEDS) - len(values)
+    text = interval_text(values, "accuracy") if values else ""
+    return f"{text} in {len(values)} runs, {failed} failed" if failed else text
 
 
-def main() -> None:
-    """Run all cells that are not finished, and print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=Path("build/robustness.jsonl"))
-    options = parser.parse_args()
-    cells = [
-        (*cell, seed, options.rounds) for seed in range(1, options.seeds + 1) for cell in CELLS
-    ]
-    results = kept(options.results)
-    missing = [cell for cell in cells if cell not in results]
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(options.processes) as pool, options.results.open("a") as file:
-        for cell, accuracies_ in zip(missing, pool.map(accuracies, missing), strict=True):
-            file.write(json.dumps([cell, accuracies_]) + "\n")
-            file.flush()
-            results[cell] = accuracies_
-    results = {cell: results[cell] for cell in cells}
-    print("Mean over the nine honest sites:", "", *table(results, loner=False), "", sep="\n")
-    print(f"{LONER}:", "", *table(results, loner=True), "", sep="\n")
-    print(
-        f"Validation accuracy, last round less {CURVE} rounds before:", "", *flat(results), sep="\n"
-    )
+def last_rounds_table(lines: Sequence[Line]) -> str:
+    """Return how much validation accuracy rose in the last rounds without an attack."""
+    table = Table(["average", f"validation accuracy, round {ROUNDS} minus round {ROUNDS - CURVE}"])
+    for average in AVERAGES:
+        rises = [
+            fmean(outcome["val"].values()) - fmean(outcome["earlier"].values())
+            for outcome in finished(lines, average, HONEST)
+        ]
+        table.add(average, gap_text(mean_and_interval(rises)))
+    return table.markdown()
 
 
 if __name__ == "__main__":
-    main()
+    run(Robustness(), __doc__)
