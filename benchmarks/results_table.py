@@ -1,8 +1,9 @@
-"""Write the table of all recorded studies into README.md and docs/results/README.md.
+"""Write the tables of the recorded studies into README.md and docs/results/README.md.
 
 python benchmarks/results_table.py
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from fedward.lab.bench.summary import Page, summary_table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
-BEGIN = "<!-- all studies -->"
-END = "<!-- end all studies -->"
+WITH_CLAIMS = "studies with claims"
+"""Name of the table of studies whose claims stood in their files before they ran."""
+EARLIER = "earlier studies"
+"""Name of the table of studies that were recorded without claims."""
 NOTE = """\
 *Few labels*: what training with few labels reaches. Further columns: differences from it. All have
 95 % intervals. *Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the
@@ -24,25 +27,44 @@ interval excludes 0, which is no claim."""
 
 
 def main() -> None:
-    """Write the table into both pages."""
+    """Write the tables into both pages."""
     for page, text in texts().items():
         page.write_text(text, encoding="utf-8")
 
 
 def texts() -> dict[Path, str]:
-    """Return page -> its text with the table of today's results."""
+    """Return page -> its text with the tables of today's results."""
     recorded = _recorded()
-    new = {}
-    for page in (ROOT / "README.md", RESULTS / "README.md"):
-        at_root = page.parent == ROOT
-        to_results = "docs/results/" if at_root else ""
-        studies = "docs/studies.md" if at_root else "../studies.md"
-        table = summary_table([Page(results, f"{to_results}{name}") for name, results in recorded])
-        content = f"{NOTE.format(studies=studies)}\n\n{table}"
-        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        new[page] = f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
-    return new
+    with_claims = [(page, results) for page, results in recorded if results.study.claims]
+    earlier = [(page, results) for page, results in recorded if not results.study.claims]
+
+    first_page = ROOT / "README.md"
+    note = NOTE.format(studies="docs/studies.md")
+    table = f"{note}\n\n{_table(with_claims, 'docs/results/')}"
+    first_text = _with_table(first_page.read_text(encoding="utf-8"), WITH_CLAIMS, table)
+
+    results_page = RESULTS / "README.md"
+    note = NOTE.format(studies="../studies.md")
+    table = f"{note}\n\n{_table(with_claims, '')}"
+    text = _with_table(results_page.read_text(encoding="utf-8"), WITH_CLAIMS, table)
+    return {
+        first_page: first_text,
+        results_page: _with_table(text, EARLIER, _table(earlier, "")),
+    }
+
+
+def _table(recorded: Sequence[tuple[str, Results]], to_results: str) -> str:
+    """Return a table whose links begin with the way from its page to the folder of results."""
+    return summary_table([Page(results, f"{to_results}{name}") for name, results in recorded])
+
+
+def _with_table(text: str, name: str, table: str) -> str:
+    """Return a page's text with the table of a name in its place."""
+    begin = f"<!-- {name} -->"
+    end = f"<!-- end {name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 def _recorded() -> list[tuple[str, Results]]:
