@@ -12,7 +12,7 @@ compile=(uv pip compile --quiet --no-annotate --no-header --generate-hashes --py
 note="# Written by provisioning/lock/make.sh; do not edit."
 
 all=$(echo "torch==$torch" | "${compile[@]}" --constraints - --extra privacy --extra he --extra monitoring \
-    --extra kubernetes --extra pretrained ../../pyproject.toml)
+    --extra dicom --extra volumes --extra kubernetes --extra pretrained ../../pyproject.toml)
 pytorch='/^[a-z]/ { of_torch = /^(torch|torchvision|triton|nvidia|cuda)[-=]/ }'
 awk -v note="$note" "BEGIN { print note } $pytorch !of_torch" <<<"$all" >packages.txt
 awk -v note="$note" "BEGIN { print note } $pytorch of_torch" <<<"$all" >torch-cuda.txt

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "provisioning" / "lock"
-EXTRAS = ("privacy", "he", "monitoring", "kubernetes", "pretrained")
+EXTRAS = ("dicom", "volumes", "privacy", "he", "monitoring", "kubernetes", "pretrained")
 
 
 def pins(*files: str) -> dict[str, tuple[Version, list[str]]]:
