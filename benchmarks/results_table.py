@@ -4,7 +4,7 @@ python benchmarks/results_table.py
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedward.lab.bench.claims import require_claims
@@ -21,9 +21,9 @@ WITH_CLAIMS = "studies with claims"
 EARLIER = "earlier studies"
 """Name of the table of studies that were recorded without claims."""
 NOTE = """\
-*Few labels*: what training with few labels reaches. Further columns: differences from it. All have
-95 % intervals. *Italics*: by the [rules]({studies}), nothing may be concluded. **Bold**: the
-interval excludes 0, which is no claim."""
+The column *few labels* has values, the others have differences from it. Brackets are 95 %
+intervals. *Italics* mark values from which the [rules]({studies}) allow no conclusion, **bold** an
+interval that excludes 0. A conclusion also needs a claim that is shown."""
 
 
 def main() -> None:
@@ -32,11 +32,22 @@ def main() -> None:
         page.write_text(text, encoding="utf-8")
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """A study whose results stand on a page."""
+
+    name: str
+    """Stem of its files."""
+    page: str
+    """File name of the page."""
+    results: Results
+
+
 def texts() -> dict[Path, str]:
     """Return page -> its text with the tables of today's results."""
-    recorded = _recorded()
-    with_claims = [(page, results) for page, results in recorded if results.study.claims]
-    earlier = [(page, results) for page, results in recorded if not results.study.claims]
+    recorded = recorded_studies()
+    with_claims = [study for study in recorded if study.results.study.claims]
+    earlier = [study for study in recorded if not study.results.study.claims]
 
     first_page = ROOT / "README.md"
     note = NOTE.format(studies="docs/studies.md")
@@ -53,22 +64,8 @@ def texts() -> dict[Path, str]:
     }
 
 
-def _table(recorded: Sequence[tuple[str, Results]], to_results: str) -> str:
-    """Return a table whose links begin with the way from its page to the folder of results."""
-    return summary_table([Page(results, f"{to_results}{name}") for name, results in recorded])
-
-
-def _with_table(text: str, name: str, table: str) -> str:
-    """Return a page's text with the table of a name in its place."""
-    begin = f"<!-- {name} -->"
-    end = f"<!-- end {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
-
-
-def _recorded() -> list[tuple[str, Results]]:
-    """Return the name of its page and the results of each recorded study, ordered by page.
+def recorded_studies() -> list[Recorded]:
+    """Return all recorded studies, ordered by page.
 
     Raises:
         ConfigError: results were recorded for other claims than those of their study.
@@ -80,13 +77,28 @@ def _recorded() -> list[tuple[str, Results]]:
             file = RESULTS / "data" / f"{name}.jsonl"
             records = read_records(file)
             require_claims(study, file, records)
-            found.append((page.name, Results(study, records)))
+            found.append(Recorded(name, page.name, Results(study, records)))
     # Each study is a neighbour of all others, and is read once.
-    recorded = []
-    for page_name, results in found:
-        others = tuple(other for _, other in found if other is not results)
-        recorded.append((page_name, replace(results, neighbours=others)))
-    return recorded
+    with_neighbours = []
+    for recorded in found:
+        others = tuple(other.results for other in found if other is not recorded)
+        results = replace(recorded.results, neighbours=others)
+        with_neighbours.append(replace(recorded, results=results))
+    return with_neighbours
+
+
+def _table(recorded: Sequence[Recorded], to_results: str) -> str:
+    """Return a table whose links begin with the way from its page to the folder of results."""
+    return summary_table([Page(study.results, f"{to_results}{study.page}") for study in recorded])
+
+
+def _with_table(text: str, name: str, table: str) -> str:
+    """Return a page's text with the table of a name in its place."""
+    begin = f"<!-- {name} -->"
+    end = f"<!-- end {name} -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from fedward.lab.bench.claims import holm, p_value
 from fedward.lab.bench.evidence import refusal, regime_refusal
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Claim, Place, Study
+from fedward.lab.bench.study import Claim, Study
 
 Outcome: TypeAlias = Literal["shown", "opposite shown", "not shown", "not judged"]
 LEVEL = 0.05
@@ -38,38 +38,36 @@ class Judged:
 
 def judged(results: Results, claim: Claim) -> Judged:
     """Test a claim, unless a rule of evidence forbids it."""
-    pairs = claim.places(results.study.first_variant)
-    places = list(chain.from_iterable(pairs))
-    our_values, their_values = _means(results, pairs, claim.metric)
-    if len(our_values) < 2:
+    places = list(chain.from_iterable(claim.places(results.study.first_variant)))
+    ours, theirs = claimed_values(results, claim)
+    if len(ours) < 2:
         return Judged(claim, "too few repetitions")
     reason = refusal(results, places, claim.metric)
     if reason:
         return Judged(claim, reason)
-    claimed_values = [claim.share * value for value in their_values]
     ratios = [results.study.test_per_training(variant) for variant, _ in places]
     return Judged(
         claim,
         refusal="",
-        gap=paired_difference(our_values, claimed_values),
-        p=p_value(our_values, claimed_values),
-        p_overlapping=p_value(our_values, claimed_values, test_per_training=max(ratios)),
+        gap=paired_difference(ours, theirs),
+        p=p_value(ours, theirs),
+        p_overlapping=p_value(ours, theirs, test_per_training=max(ratios)),
     )
 
 
-def _means(
-    results: Results, pairs: Sequence[tuple[Place, Place]], metric: str
-) -> tuple[list[float], list[float]]:
-    """Return the values of both rows in each repetition, as means over the pairs of places.
+def claimed_values(results: Results, claim: Claim) -> tuple[list[float], list[float]]:
+    """Return, for each repetition, the two values that a claim compares.
 
-    Repetitions that one of the places lacks are left out.
+    They are the value of ``row``, and the claimed share of the value of ``than``; where the claim
+    is on several variants, means over these. Repetitions that one of them lacks are left out.
     """
-    ours = [results.test_values(*our_place, metric) for our_place, _ in pairs]
-    theirs = [results.test_values(*their_place, metric) for _, their_place in pairs]
+    pairs = claim.places(results.study.first_variant)
+    ours = [results.test_values(*our_place, claim.metric) for our_place, _ in pairs]
+    theirs = [results.test_values(*their_place, claim.metric) for _, their_place in pairs]
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in (*ours, *theirs))))
     our_means = [fmean(by_seed[seed] for by_seed in ours) for seed in seeds]
     their_means = [fmean(by_seed[seed] for by_seed in theirs) for seed in seeds]
-    return our_means, their_means
+    return our_means, [claim.share * value for value in their_means]
 
 
 @dataclass(frozen=True)
