@@ -3,11 +3,13 @@
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from fedward.config import DataSpec
 from fedward.evaluation import classification_metrics
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.clusters import ClusterCounts
+from fedward.evaluation.histograms import ConfidenceHistogram
 from fedward.evaluation.small_counts import common_classes, withhold_small_counts
 from fedward.evaluation.subgroups import subgroup_counts
 from fedward.inference.card import ModelCard
@@ -229,6 +232,33 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
     _check_card(verdict, card)
 
 
+def judged(federation: Federation) -> Verdict:
+    with TemporaryDirectory() as folder:
+        run, _, _ = write(Path(folder), federation)
+        verdict = Verdict.of(run)
+    assert verdict is not None
+    return verdict
+
+
+@pytest.mark.parametrize(("right", "named"), [(880, 90), (920, 95)])
+def test_the_surest_answers_are_right_for_no_fewer_than_all_answers(right: int, named: int) -> None:
+    verdict = judged(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+    # Nothing tells right answers from wrong ones, so no share of the surest ones is better.
+    confidence = ConfidenceHistogram.of_answers(np.full(1000, 0.97), np.arange(1000) < right)
+    overall = Measured.of_counts("", right, 1000)
+    advice = verdict_words.ask_human(replace(verdict, overall=overall, confidence=confidence))
+    assert f"even its surest answers are right for fewer than {named} of 100" in advice
+
+
+def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
+    federation = Federation([[90] * 4] * 2, 9.0, False, 0, 0, 0, women=0.5, fewer_women=0.9)
+    weak = Measured.of_counts("A", 3, 90)
+    verdict = replace(judged(federation), level="mixed", exclusive=False, classes=(weak,))
+    assert [one.title for one in verdict.low_subgroups] == ["women (sex)"]
+    assert verdict_words.why_ask_always(verdict) == "it finds less in women (sex)"
+    assert "it finds fewer than half of the images of A" in verdict_words.lead(verdict)
+
+
 def _check_levels(verdict: Verdict) -> None:
     """A good verdict leaves nothing out; a straddling interval shows nothing."""
     lead = verdict_words.lead(verdict)
@@ -263,6 +293,10 @@ def _check_advice(verdict: Verdict, sheet: str) -> None:
     fails = fails or verdict.low_subgroups
     if fails or verdict.leaks or not verdict.tested.all_classes:
         assert always
+    at_most = re.search(r"surest answers are right for fewer than (\d+) of 100", advice)
+    if at_most:
+        assert verdict.overall
+        assert verdict.overall.value < int(at_most[1]) / 100
     # One advice alone: a number of images to read stands under no other one.
     assert ("If a human reads the" in sheet) <= advice.startswith("Ask a human about the ")
     for wanted, share in verdict.referred if not verdict_words.why_ask_always(verdict) else ():

@@ -187,14 +187,15 @@ class Verdict:
         Levels where each image has one answer:
 
         - good: the accuracy's whole interval is above always answering the commonest class, no
-          class is found in fewer than half of its images, nothing is missing, and no compared run
-          is better
+          class is found in fewer than half of its images, no group of images is worse off, nothing
+          is missing, no test image or patient was among those it trained on, some round of
+          training improved it, and no compared run is better
         - poor: the interval is not above it, nor the balanced accuracy above guessing
         - mixed: everything else
 
         Where an image may show several classes, the macro AUROC over sites is compared with that
-        of guessing, and each class must be predicted, above chance, and not named for most images
-        without it. A model that no round improved is not good.
+        of guessing, and a model that is not above it is poor. A good one also predicts each class,
+        above chance, and names none for most images without it.
 
         Args:
             run: the run.
@@ -544,7 +545,8 @@ class _Judge:
                 if shown and shown < images:
                     errors.append(sqrt((images + 1) / (12 * shown * (images - shown))))
             if not errors:
-                return CHANCE
+                # Guessing may then reach any AUROC: none is above 0.5 by more than 0.5.
+                return 1 - CHANCE
             squares.append(fmean(errors) ** 2)
         return _NORMAL * sqrt(sum(squares)) / max(len(squares), 1)
 

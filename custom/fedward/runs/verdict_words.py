@@ -47,7 +47,7 @@ def lead(verdict: Verdict) -> str:
     exceptions = _exceptions(verdict)
     answer = _answer(verdict)
     if exceptions:
-        joint = ", but " if answer.startswith(("Better ", "It tells ")) else ", and "
+        joint = ", and " if verdict.level == "poor" else ", but "
         # A long chain of "and" is not read to its end.
         between = ", and " if len(exceptions) <= _MOST_CHAINED else "; "
         answer += joint + between.join(exceptions)
@@ -62,10 +62,9 @@ def _answer(verdict: Verdict) -> str:
     if verdict.is_above_baseline:
         return f"Better than {always}"
     if verdict.level == "mixed":
-        compared = "is right less often than" if verdict.is_below_baseline else "is not shown to be"
         if verdict.is_below_baseline:
-            return f"It tells classes apart, but {compared} {always}"
-        return f"It tells classes apart, but {compared} right more often than {always}"
+            return f"It tells classes apart, but is right less often than {always}"
+        return f"It tells classes apart, but is not shown to be right more often than {always}"
     if verdict.is_below_baseline:
         return f"Of no use: worse than {always}"
     return f"Not shown to be better than {always}"
@@ -82,16 +81,12 @@ def _exceptions(verdict: Verdict) -> list[str]:
 
 def _failures(verdict: Verdict) -> list[str]:
     """Return where the model fails."""
-    failures = []
-    if verdict.unimproved:
-        failures.append("no round of training improved it")
-    if verdict.leaks:
-        failures.append(f"it has trained on some of the test {verdict.unit}s")
+    failures = _failures_of_training(verdict)
     if verdict.never:
-        subject = "the sites' own models never answer" if verdict.own_models else "it never answers"
+        never = "the sites' own models never answer" if verdict.own_models else "it never answers"
         if not verdict.exclusive:
-            subject = "it never finds"
-        failures.append(f"{subject} {_few_names(verdict.never)}")
+            never = "it never finds"
+        failures.append(f"{never} {_few_names(verdict.never)}")
     if verdict.missed:
         failures.append(
             f"it recognises none of the test {verdict.unit}s of {_few_names(list(verdict.missed))}"
@@ -101,10 +96,7 @@ def _failures(verdict: Verdict) -> list[str]:
             f"it finds fewer than half of the {verdict.unit}s of "
             f"{_few_names([one.name for one in verdict.weak])}"
         )
-    if verdict.low_subgroups:
-        worse = "is right less often for" if verdict.exclusive else "finds less in"
-        groups = _few_names([one.title for one in verdict.low_subgroups])
-        failures.append(f"it {worse} {groups}")
+    failures += _failures_in_subgroups(verdict)
     if verdict.guessed:
         failures.append(f"it only guesses about {_few_names(verdict.guessed)}")
     if verdict.alarms:
@@ -114,6 +106,24 @@ def _failures(verdict: Verdict) -> list[str]:
             f"without {them}"
         )
     return failures
+
+
+def _failures_of_training(verdict: Verdict) -> list[str]:
+    """Return how training failed, or made the test worthless."""
+    failures = []
+    if verdict.unimproved:
+        failures.append("no round of training improved it")
+    if verdict.leaks:
+        failures.append(f"it has trained on some of the test {verdict.unit}s")
+    return failures
+
+
+def _failures_in_subgroups(verdict: Verdict) -> list[str]:
+    """Return in which groups the model is worse, in one clause."""
+    if not verdict.low_subgroups:
+        return []
+    worse = "is right less often for" if verdict.exclusive else "finds less in"
+    return [f"it {worse} {_few_names([one.title for one in verdict.low_subgroups])}"]
 
 
 def _gaps(verdict: Verdict) -> list[str]:
@@ -394,18 +404,20 @@ def took_no_part(verdict: Verdict) -> str:
         )
     if tested.without_training_images:
         sites = tested.without_training_images
-        they = "has" if len(sites) == 1 else "have"
+        if len(sites) == 1:
+            evaluate, have = "only evaluates", "it has"
+        else:
+            evaluate, have = "only evaluate", "they have"
         sentences.append(
-            f"{len(sites)} of {all_sites} only evaluate{'s' if len(sites) == 1 else ''} the model"
-            f"{_in_brackets(sites)}: {'it' if len(sites) == 1 else 'they'} {they} no training "
-            "images."
+            f"{len(sites)} of {all_sites} {evaluate} the model{_in_brackets(sites)}: {have} no "
+            "training images."
         )
     if tested.not_evaluated:
         sites = tested.not_evaluated
-        they = "it is" if len(sites) == 1 else "they are"
+        they_are = "it is" if len(sites) == 1 else "they are"
         sentences.append(
-            f"{len(sites)} of {all_sites} did not evaluate the model{_in_brackets(sites)}; {they} "
-            "not in its numbers."
+            f"{len(sites)} of {all_sites} did not evaluate the model{_in_brackets(sites)}; "
+            f"{they_are} not in its numbers."
         )
     return " ".join(sentences)
 
@@ -453,7 +465,10 @@ def _comparison(against: Against) -> str:
 
 
 def ask_human(verdict: Verdict) -> str:
-    """Return in one sentence when a human has to read; "every image" unless all was tested."""
+    """Return when a human has to read; "every image" unless all was tested.
+
+    It is one sentence, or two where a model that may name several classes needs less for some.
+    """
     if not verdict.exclusive:
         return _ask_about_findings(verdict)
     unit = verdict.unit
@@ -485,9 +500,10 @@ def why_ask_always(verdict: Verdict) -> str:
         reasons.append(f"it is not shown to be {use}")
     if verdict.exclusive:
         reasons += _failures(verdict)
-    elif verdict.leaks or verdict.unimproved or verdict.low_subgroups:
-        # Of several findings, those that it misses or only guesses are named by themselves.
-        reasons.append(_failures(verdict)[0])
+    else:
+        # Findings that it misses or only guesses are named one by one, with how many images of each
+        # a human has to read.
+        reasons += [*_failures_of_training(verdict), *_failures_in_subgroups(verdict)]
     if tested.untested:
         reasons.append(f"it was not tested for {_few_names(tested.untested)}")
     if tested.unnamed or tested.partly:
@@ -518,10 +534,12 @@ def _doubts_about_answers(verdict: Verdict) -> list[str]:
         )
     if verdict.confidence is None:
         doubts.append(f"its confidence was not counted for all test {verdict.unit}s")
-    if any(share is None for _, share in verdict.referred[:1]):
-        doubts.append(
-            f"even its surest answers are right for fewer than {of_hundred(WANTED[0])} of 100"
-        )
+    # The lowest share of right answers that all of its answers together do not reach.
+    for wanted, share in verdict.referred[:1]:
+        if share is None:
+            doubts.append(
+                f"even its surest answers are right for fewer than {of_hundred(wanted)} of 100"
+            )
     return doubts
 
 
@@ -698,7 +716,7 @@ def _few_names(names: Sequence[str]) -> str:
     shown = list(names)
     while len(shown) > 1 and len(", ".join(shown)) > _LONGEST_IN_LEAD:
         shown.pop()
-    text = listed(shown)
+    names_shown = listed(shown)
     if len(names) > len(shown):
-        text += f" and {len(names) - len(shown)} more"
-    return text
+        return f"{names_shown} and {len(names) - len(shown)} more"
+    return names_shown
