@@ -352,6 +352,16 @@ def test_waiting_ends_in_time(tmp_path, queue, monkeypatch):
     assert next(clock) == 160.0
 
 
+def test_waiting_tells_once_of_what_it_cannot_use(tmp_path, queue, monkeypatch, caplog):
+    clock = count(0.0, 1.0)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "sleep", lambda seconds: None)
+    say(queue, "of another site", "NV")
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=100.0)
+    assert renew(clinic, 1, 2)[1]["unusable"] == 1
+    assert caplog.text.count("1 answers are not used") == 1
+
+
 def test_an_abort_ends_the_waiting_and_keeps_the_question(tmp_path, queue):
     clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
     with pytest.raises(RunError, match="site clinic: the run was aborted while waiting for labels"):

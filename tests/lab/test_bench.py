@@ -77,6 +77,18 @@ def test_a_later_row_runs_alone_with_references_of_the_first(
     assert {line.reference["labels"] for line in lines if line.reference} == {"few", "all"}
 
 
+def test_sites_alone_without_any_label_are_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {**STUDY["rows"]["fedavg"], "alone": True}
+    sites = {"two/{seed}": "images.npz --sites 2 --labelled-sites 0 --seed {seed}"}
+    study = {**STUDY, "rows": {"fedavg": row}, "sites": sites}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    assert main([*words, "--seeds", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "expected sites that can train alone, with labels, found none" in error
+
+
 def test_the_cost_counts_every_round(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """No round takes less than a millisecond, so ten million take more than two hours."""
     many = ["--seeds", "3", "--cost", "--set", "rounds=10000000"]

@@ -102,6 +102,12 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "labels": "a"}}},
             "each needs another one",
         ),
+        (
+            {"rows": {"a": {**ROWS["lower"], "alone": True}, "b": {**ROWS["lower"], "init": "a"}}},
+            "init or labels of b with the row a, which has no model of all sites",
+        ),
+        ({"seeds": []}, "seeds"),
+        ({"variants": {}}, "variants"),
     ],
 )
 def test_a_file_with_a_fault_is_refused(

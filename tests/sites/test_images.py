@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from fedward.errors import DataError
 from fedward.sites import decoding as reading
 from fedward.sites.caches import BUILDING, KEPT, building
-from fedward.sites.decoding import BadRow, decode
+from fedward.sites.decoding import BadRow, decode, open_image
 from fedward.sites.images import decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 
@@ -220,6 +220,18 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(BadRow, match="exceeds limit"):
         decode(path, 16, 1)
+
+
+@pytest.mark.parametrize("large_page", [0, 1])
+def test_each_page_is_measured_by_itself(large_page, tmp_path, monkeypatch):
+    pages = [Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10))] * 2
+    pages[large_page] = Image.fromarray(np.arange(120, dtype=np.uint8).reshape(10, 12))
+    path = tmp_path / "a.tif"
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 110)
+    with pytest.raises(BadRow, match="expected at most 110 pixels, found 120"):
+        open_image(path, page=large_page)
+    assert open_image(path, page=1 - large_page).size == (10, 10)
 
 
 @pytest.fixture

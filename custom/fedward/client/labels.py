@@ -58,6 +58,8 @@ class Answers:
     """Number of images answered together with another one of the same lesion, at no extra cost."""
     unusable: int = 0
     """Number of answers with classes that are not the job's, or about images not trained on."""
+    why_unusable: tuple[str, ...] = ()
+    """Sentences on them for the site's log."""
     unasked: int = 0
     """Number of answers about unlabelled training images that this run has not asked about."""
 
@@ -126,7 +128,7 @@ def _answers_in(
     pool: Collection[str],
     labelled: Collection[str],
 ) -> Answers:
-    """Return the answers that a queue holds. Those that cannot be used are counted and logged.
+    """Return the answers that a queue holds.
 
     Args:
         queue: the site's queue.
@@ -153,22 +155,18 @@ def _answers_in(
         if label and not rules.findings(label) <= {*data.classes}:
             with_other_classes.append(name)
     outside_pool = all_labels.keys() - pool
+    why_unusable = []
     if with_other_classes:
         other_labels = sorted({all_labels[name] for name in with_other_classes})
-        _log.warning(
-            "site %s: %d answers are not used: %s, where the job's classes are %s. "
-            "Answer these images again.",
-            data.site,
-            len(with_other_classes),
-            ", ".join(map(repr, other_labels[:_MOST_SHOWN])),
-            listed(data.classes),
+        why_unusable.append(
+            f"{len(with_other_classes)} answers are not used: "
+            f"{', '.join(map(repr, other_labels[:_MOST_SHOWN]))}, where the job's classes are "
+            f"{listed(data.classes)}. Answer these images again."
         )
     if outside_pool:
-        _log.warning(
-            "site %s: %d answers are not used: their images are not training images of "
-            "the site file.",
-            data.site,
-            len(outside_pool),
+        why_unusable.append(
+            f"{len(outside_pool)} answers are not used: their images are not training images of "
+            "the site file."
         )
     # Images of one lesion that are answered together are one question.
     questions = {rules.together(name) for name in verdicts_asked_for}
@@ -179,6 +177,7 @@ def _answers_in(
         refused=frozenset(refused),
         shared=len(verdicts_asked_for) - len(questions),
         unusable=len(with_other_classes) + len(outside_pool),
+        why_unusable=tuple(why_unusable),
         unasked=len((all_labels.keys() & pool) - asked_or_labelled),
     )
 
@@ -309,7 +308,7 @@ class SiteLabels:
         self._records = site_records(folder, run)
 
     def is_first(self, round_: int, part: int) -> bool:
-        """Return whether the site has asked for nothing before an exchange of the run."""
+        """Return whether the site has no record of an exchange before this one of the run."""
         return not self._records.before(round_, part)
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
@@ -422,7 +421,9 @@ class SiteLabels:
             sleep(1.0)
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
-        """Log the labels that are not used: those that are gone, and those of other runs."""
+        """Log which answers are not used: unusable ones, those gone, and those of other runs."""
+        for reason in answers.why_unusable:
+            _log.warning("site %s: %s", self._site, reason)
         labels_gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
         if labels_gone:
             _log.warning(_LABELS_GONE, self._site, round_, len(labels_gone))

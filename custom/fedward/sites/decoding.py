@@ -94,7 +94,7 @@ _TURNS = {
 _SHOWN_PERCENTILES = (1, 99)
 """Percentiles of an image's values that are black and white, where the file does not say."""
 _MOST_SORTED = 2**16
-"""Values that are sorted for percentiles at most; of more, evenly spaced ones are."""
+"""Values that are sorted for percentiles: of twice as many or more, evenly spaced ones are."""
 _SCALED_AT_ONCE = 2**15
 """Values that are scaled at once."""
 _MOST_COUNTED = 2**16
@@ -238,13 +238,13 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     """
     try:
         with opened(path) as image:
+            _seek_page(image, page)  # Pages may have sizes of their own.
             limit = Image.MAX_IMAGE_PIXELS
             if limit and image.width * image.height > limit:
                 raise BadRow(f"expected at most {limit} pixels, found {image.width * image.height}")
             if smallest:
                 # A JPEG is decoded without the detail that a resize would average away.
                 image.draft(None, (smallest, smallest))
-            _seek_page(image, page)
             if _deep_colour(image):
                 raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
             image.load()
@@ -398,8 +398,9 @@ def _shown_between_percentiles(image: Image.Image) -> Pixels:
 def grey_range(values: npt.NDArray[Any]) -> tuple[float, float]:
     """Return the values that are shown black and white: percentiles 1 and 99.
 
-    They are the lowest and the highest value where both percentiles are the same. Of more than
-    65,536 floats, or whole numbers that are further apart, as many are taken, evenly spaced.
+    They are the lowest and the highest value where both percentiles are the same. Of 131,072 floats
+    or more, or as many whole numbers of a wider range than 65,536, only evenly spaced ones count,
+    at least 65,536.
 
     Args:
         values: finite numbers, at least one.

@@ -230,7 +230,11 @@ class Bench:
         return default_sites(self.experiment(cell), self.files_of(cell))
 
     def folders(self, cell: Cell) -> Folders:
-        """Return the folders of a cell's runs."""
+        """Return the folders of a cell's runs, at least one.
+
+        Raises:
+            ConfigError: sites train alone, and none of them sees a label.
+        """
         folder = self._folder(cell)
         if not self.study.rows[cell.row].alone:
             return {"": folder}
@@ -238,6 +242,13 @@ class Bench:
         sites = self.sites_of(cell)
         if files:
             sites = [site for site in sites if _sees_labels(files / f"{site}.yaml")]
+            if not sites:
+                raise ConfigError(
+                    f"row {cell.row}, sites of {files}",
+                    "Let some of them see labels, or leave out the row.",
+                    expected="sites that can train alone, with labels",
+                    found="none",
+                )
         return {site: folder / site for site in sites}
 
     def _folder(self, cell: Cell) -> Path:

@@ -157,9 +157,9 @@ class Study(_Part):
     the seed is that of the repetition. The first argument is a path below the data folder.
     """
     rows: dict[str, Row] = Field(min_length=1)
-    variants: dict[str, Variant] = {"all": Variant(title="")}
+    variants: dict[str, Variant] = Field({"all": Variant(title="")}, min_length=1)
     """Variants to compare; the first is what the others are compared with."""
-    seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
+    seeds: tuple[int, ...] = Field((11, 12, 13, 14, 15), min_length=1)
     """Seeds of the runs; other seeds than those by which settings were chosen."""
     doubled: tuple[int, ...] = ()
     """Seeds whose rows run again with twice the rounds and a schedule that is stretched likewise.
@@ -218,6 +218,17 @@ class Study(_Part):
         unknown = sorted(named - set(self.rows) - {""})
         if unknown:
             raise ValueError(f"rows named {', '.join(unknown)}, which the study does not have")
+        return self
+
+    @model_validator(mode="after")
+    def _begins_with_rows_of_one_model(self) -> "Study":
+        for name, row in self.rows.items():
+            alone = [other for other in row.needs if self.rows[other].alone]
+            if alone:
+                raise ValueError(
+                    f"init or labels of {name} with the row {alone[0]}, which has no model of all "
+                    "sites, as they train alone"
+                )
         return self
 
     @model_validator(mode="after")
