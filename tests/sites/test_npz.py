@@ -252,13 +252,24 @@ def test_missing_arrays_are_refused(tmp_path):
         ({"threads": -1}, "field threads: "),
         (
             {"device": "cuda:1", "processes": 2},
-            "device: cuda or auto, as each of several processes takes a GPU",
+            "device: auto, cuda or cpu, as several processes choose their GPUs themselves",
         ),
     ],
 )
 def test_a_device_and_threads_that_cannot_be_are_refused(tmp_path, fields, named):
     with pytest.raises(DataError, match=named):
         read_site_file(site(tmp_path, **fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("", "found nothing"), ("manifest", "found 'manifest'"), ("- kind", r"found \['kind'\]")],
+)
+def test_a_site_file_without_fields_is_refused(tmp_path, text, found):
+    path = tmp_path / "site-1.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=f"site-1.*expected fields with values, .*{found}"):
+        read_site_file(path)
 
 
 def test_device_and_threads_come_with_the_data(tmp_path):

@@ -549,6 +549,35 @@ def test_a_class_of_one_picture_is_said_to_be_lost(tmp_path):
     assert not all(lost)
 
 
+def test_a_class_that_the_server_alone_trains_on_is_not_lost(tmp_path):
+    pictures = images(90)
+    labels = np.arange(90) % 3
+    copies = np.flatnonzero(labels == 2)[:-1]
+    pictures[copies] = pictures[2]
+    path = pooled(tmp_path, images=pictures, groups=None, source=None, labels=labels)
+    at_server_alone = 0
+    for seed in range(30):
+        out = tmp_path / f"{seed}"
+        told = partition(path, out, Wanted(sites=1, server=0.2, seed=seed))
+        rows = {site: file["indices"]["train"] for site, file in sites(out).items()}
+        of_sites = {labels[row] for site, own in rows.items() if site != "server" for row in own}
+        of_server = {labels[row] for row in rows["server"]}
+        assert ("No training image of" in told) == (2 not in of_sites | of_server)
+        at_server_alone += 2 in of_server - of_sites
+    assert at_server_alone
+
+
+def test_a_new_cut_removes_the_command_of_an_earlier_one(tmp_path):
+    file = pooled(tmp_path)
+    out = tmp_path / "sites"
+    partition(file, out, Wanted(sites=2, test=0.01))
+    assert (out / "measures_more.sh").exists()
+    for path in out.glob("*.yaml"):
+        path.unlink()
+    partition(file, out, Wanted(sites=2, evaluate_together=True))
+    assert not (out / "measures_more.sh").exists()
+
+
 def test_copies_in_given_splits_stay(tmp_path):
     """The numbers of others on the same splits stay comparable; the doctor says that they leak."""
     tests = images(40, seed=2)

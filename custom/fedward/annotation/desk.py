@@ -125,7 +125,7 @@ class View:
     last: Last | None
     """The answer that can be taken back."""
     own_agreement: OwnAgreement | None
-    """How often the annotator agrees with themselves; None while a question waits for them.
+    """How often the annotator agrees with themselves; None while they look at an image.
 
     Otherwise they would learn from it which answers were checks, and could take them back.
     """

@@ -376,10 +376,12 @@ def _may_speak_for(arrival: Arrival) -> bool:
         return same_site and place_of(arrival.origin) in ("site", "site job")
     if receiver_place == "server job":
         return place_of(arrival.origin) in ("server", "site", "site job")
-    if neighbour_place == "site" and arrival.origin == arrival.neighbour:
-        return True
+    # The receiver is a site or its job.
     if neighbour_place == "site job":
         return arrival.origin == arrival.neighbour
+    if neighbour_place == "site" and arrival.origin == arrival.neighbour:
+        return True
+    # The server, and to its own job a site, pass on what the server sends.
     return place_of(arrival.origin) in ("server", "server job")
 
 
@@ -628,8 +630,12 @@ def _process_received_msg(
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
     """Replace ``FedAdminAgent.register_processor``: a site has only the commands in RIGHTS."""
-    if set(processor.get_topics()) <= set(RIGHTS):
+    topics = sorted(processor.get_topics())
+    if set(topics) <= set(RIGHTS):
         _ORIGINAL_REGISTER(agent, processor)
+    else:
+        # Of FLARE's own this leaves out shell commands and the like.
+        _log.info("commands that a hospital does not take: %s", ", ".join(topics))
 
 
 def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:

@@ -273,9 +273,10 @@ def findings(
     While a site works, it checks some of the rules again, on its own images.
     """
     settings = algorithm.settings
-    of_kind = _of_training(policy, experiment)
     if isinstance(algorithm, Survey):
         of_kind = _of_survey(policy)
+    else:
+        of_kind = _of_training(policy, experiment)
     rows = [
         of_kind.methods,
         _nets(policy, experiment),
@@ -597,11 +598,11 @@ def _image_share(policy: Policy, settings: Settings) -> Finding:
 
 def _server_rate(policy: Policy, settings: Settings) -> Finding:
     """Apply the rule to the server's step, which makes the sites' model of the next round."""
-    rate = 1.0
+    rates = {"server_optimizer": 1.0}
     if settings.server_optimizer == "momentum":
         # Rounded, because 1 / (1 - 0.9) is a little more than 10 in floating point.
-        rate = round(1 / (1 - settings.server_momentum), 9)
-    return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_momentum": rate})
+        rates = {"server_momentum": round(1 / (1 - settings.server_momentum), 9)}
+    return _largest("maximum_server_rate", policy.maximum_server_rate, rates)
 
 
 def _lone_peers(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:
@@ -619,9 +620,10 @@ def _most_images(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:
     """Apply the rule to a fixed number of images, which each exchange of a round goes through."""
     images = algorithm.settings.images_per_round
     if not images:
-        # Kept for now: the site checks the number once it has read its images.
-        asked = "as many as this site's images make"
-        return at_most("maximum_images", policy.maximum_images, 0, asked)
+        # The site checks the number once it has read its images.
+        limit = policy.maximum_images
+        allowed = "any number" if limit is None else f"at most {limit}"
+        return Finding("maximum_images", allowed, "as many as this site's images make", kept=True)
     exchanges = algorithm.requirements.server.exchanges
     return at_most("maximum_images", policy.maximum_images, images * exchanges)
 

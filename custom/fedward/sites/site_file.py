@@ -200,7 +200,10 @@ class _SiteFile(_Fields):
     Another number rounds sums differently, so results may differ in their last digits.
     """
     processes: int = Field(1, ge=1)
-    """Processes that train here together, one for each GPU; each uses the job's batch size."""
+    """Processes that train here together, each on a GPU of its own or all on the CPU.
+
+    Each uses the job's batch size.
+    """
     fit: Fit = "squash"
     """How a picture becomes a square: squashed, or its central square cut out (``crop``)."""
     annotation: Annotation = "none"
@@ -234,7 +237,9 @@ class _SiteFile(_Fields):
     @model_validator(mode="after")
     def _several_processes_choose_their_gpu(self) -> "_SiteFile":
         if self.processes > 1 and ":" in self.device:
-            raise ValueError("device: cuda or auto, as each of several processes takes a GPU")
+            raise ValueError(
+                "device: auto, cuda or cpu, as several processes choose their GPUs themselves"
+            )
         return self
 
 
@@ -448,8 +453,15 @@ def _resolved(path: Path) -> Path:
 def _checked(content: object, where: str) -> ManifestSite | NpzSite:
     """Return the checked content of a site file; of several faults the error names the first."""
     remedy = "Fix this field of the site file."
-    kind = content.get("kind") if isinstance(content, dict) else content
-    if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(content, dict):
+        raise DataError(
+            where,
+            "Write the fields of a site file (docs/site_files.md).",
+            expected="fields with values, such as `kind: manifest`",
+            found="nothing" if content is None else f"{content!r:.200}",
+        )
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in _KINDS:
         found = f"{kind!r:.200}{did_you_mean(kind, _KINDS)}"
         if kind in (None, ""):
             found = "nothing"
@@ -507,7 +519,7 @@ def kit_site(site_file: Path) -> str | None:
         name = qualified.rpartition(".")[-1]
     except (AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
-    return name if isinstance(name, str) and name.isprintable() else None
+    return name if name and name.isprintable() else None
 
 
 def named_sites(folder: Path) -> list[str]:

@@ -200,6 +200,9 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         )
         texts[out / MEASURING_CUT] = f"{command_anywhere}\n"
     write_files(texts)
+    if not better:
+        # An earlier cut into this folder may have left one, which is of other site files.
+        (out / MEASURING_CUT).unlink(missing_ok=True)
     return summary(pool, written, shares, out, better_command)
 
 
@@ -310,8 +313,9 @@ def _divided(pool: Pool, wanted: Wanted) -> _Division:
         return _Division(cut, public, copies)
     kept = without_rows(cut, copies)
     check_size(pool, kept, "Name fewer sites, or leave copies of pictures out of the data.")
-    lost = lost_classes_note(pool, cut, kept)
-    return _Division(kept, without_rows(public, copies), copies, lost)
+    kept_public = without_rows(public, copies)
+    lost = lost_classes_note(pool, {**cut, **public}, {**kept, **kept_public})
+    return _Division(kept, kept_public, copies, lost)
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
@@ -494,20 +498,23 @@ def _better_cut(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
     """Return a cut of the data that measures more; None without need, or if none does.
 
     There is need if the sites measure too few classes in validation or in test, or none of them
-    measures enough to tell classes apart. The cut measures enough in test, and the most classes
-    of the cuts that are tried: with larger shares, and with all sites' images evaluated together.
+    measures enough to tell classes apart. Tried are cuts with larger shares, and with all sites'
+    images evaluated together. The best one is that with the largest :class:`_Worth` of those that
+    measure enough classes in test.
     """
+    if wanted.pooled:  # It evaluates what the same cut evaluates without a pooled site.
+        return None
     needed = fewest_measured(pool.label_kind)
     measures_enough = all(
         len(measured_somewhere(pool, cut, split)) >= needed for split in _EVALUATED
     )
     best_worth = _worth(pool, cut)
-    if wanted.pooled or (measures_enough and best_worth.telling_splits == len(_EVALUATED)):
+    if measures_enough and best_worth.telling_splits == len(_EVALUATED):
         return None
     best: Wanted | None = None
     for together in (False, True):
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
-            other = replace(wanted, val=val, test=test, evaluate_together=together, pooled=False)
+            other = replace(wanted, val=val, test=test, evaluate_together=together)
             try:
                 other_cut = _divided(pool, other).cut
                 if together:

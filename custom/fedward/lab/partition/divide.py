@@ -272,7 +272,7 @@ def lost_classes_note(pool: Pool, cut: Cut, kept: Cut) -> list[str]:
 
     Args:
         pool: the images.
-        cut: the rows of each site.
+        cut: the rows of each site, and of the server if it has any.
         kept: the same without copies of pictures.
     """
     before = _training_counts(pool, cut)
@@ -290,7 +290,7 @@ def lost_classes_note(pool: Pool, cut: Cut, kept: Cut) -> list[str]:
 
 
 def _training_counts(pool: Pool, cut: Cut) -> npt.NDArray[np.int64]:
-    """Return how many training images of all sites show each class, (K,)."""
+    """Return how many training images of all sites and the server show each class, (K,)."""
     rows = np.concatenate([site_rows["train"] for site_rows in cut.values()])
     return class_counts(pool.labels[rows], len(pool.classes))
 
@@ -484,14 +484,27 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
         ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
         name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
     # Some file systems do not tell capital letters from small ones.
-    names = {name.lower() for name in name_of.values()}
+    values_by_name = defaultdict[str, list[str]](list)
+    for value, name in name_of.items():
+        values_by_name[name.lower()].append(repr(value))
     reserved = {"", *(Path(name).stem for name in (*NOT_SITE_FILES, ANY_SITE))}
-    if len(name_of) < 2 or len(names) < len(name_of) or reserved & names:
-        values_text = ", ".join(map(repr, name_of)) or "none"
+    unusable = [
+        " beside ".join(texts)
+        for name, texts in values_by_name.items()
+        if len(texts) > 1 or name in reserved
+    ]
+    if unusable:
         raise ConfigError(
             option("by"),
             "Rename the values, or name another column.",
-            expected="two or more values, each of which can name a site",
-            found=f"{values_text:.300}",
+            expected="values each of which can name a site of its own",
+            found=f"{'; '.join(unusable):.300}",
+        )
+    if len(name_of) < 2:
+        raise ConfigError(
+            option("by"),
+            "Name another column.",
+            expected="a column of two or more values",
+            found=", ".join(map(repr, name_of)) or "none",
         )
     return name_of
