@@ -231,7 +231,16 @@ class Desk:
         """Return the check that is due for an annotator, the one on show before others."""
         due_checks = checks.due(database, self.rules, annotator, shown, self._can_show)
         for check in sorted(due_checks, key=lambda check: check.sample_id != showing):
-            image = Request(check.sample_id, "", 0, "", None, "", withdrawn=False)
+            # No run asks for a check: of the request, the page needs the image's id alone.
+            image = Request(
+                check.sample_id,
+                run="",
+                round=0,
+                strategy="",
+                score=None,
+                time="",
+                withdrawn=False,
+            )
             for question in shown:
                 if check.sample_id in question.ids:
                     return _Choice(question, image, checks=True)

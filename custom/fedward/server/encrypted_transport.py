@@ -168,7 +168,31 @@ class EncryptedTransport:
     def _decrypt(
         self, total: _Sum, requests: dict[str, Message], timeout: int
     ) -> dict[str, np.ndarray]:
-        """Return the mean as ``diff/<tensor>``, in which all sites agree."""
+        """Return the mean as ``diff/<tensor>``, in which all sites agree.
+
+        What the sites are sent to decrypt is added to the bytes of their ``requests``.
+        """
+        self._check_worth(total)
+        first = requests[total.sites[0]]
+        task = first.meta["task"]
+        model = wire.shapes(first, self._requirements.tensors.withheld(task))
+        asked = DecryptRequest(
+            **{**first.meta, "task": DECRYPT, "evaluate": False},
+            sites=len(total.sites),
+            weight=total.weight,
+            effective=effective_number(total.weights),
+            trained=task,
+        )
+        self._keep(asked.round, asked.part, total)
+        request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.ciphers))
+        decryptions = self._decryptions(request, asked, total, model, timeout)
+        for site in total.sites:
+            requests[site].further += request.nbytes
+        mean = decryptions.agreed_mean()
+        return {f"diff/{name}": array for name, array in mean.items()}
+
+    def _check_worth(self, total: _Sum) -> None:
+        """Raise _NoMeanError for a sum of too few updates, or of too uneven ones."""
         smallest = self._experiment.smallest_sum
         if len(total.sites) < smallest:
             raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
@@ -180,21 +204,6 @@ class EncryptedTransport:
                 f"minimum_replies is {smallest}"
             )
             raise _no_mean(expected, f"{effective:.3g} (weights {total.weights})", _EQUAL)
-        first = requests[total.sites[0]]
-        task = first.meta["task"]
-        model = wire.shapes(first, self._requirements.tensors.withheld(task))
-        meta = {name: value for name, value in first.meta.items() if name != "labels"}
-        meta |= {"task": DECRYPT, "evaluate": False}
-        asked = DecryptRequest(
-            **meta, sites=len(total.sites), weight=total.weight, effective=effective, trained=task
-        )
-        self._keep(asked.round, asked.part, total)
-        request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.ciphers))
-        decryptions = self._decryptions(request, asked, total, model, timeout)
-        for site in total.sites:
-            requests[site].further += request.nbytes
-        mean = decryptions.agreed_mean()
-        return {f"diff/{name}": array for name, array in mean.items()}
 
     def _decryptions(
         self,

@@ -110,8 +110,9 @@ class Bench:
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that have to run.
 
-        They have no kept result of the same settings, or another one of them begins with the
-        weights or labels of their run, whose folder is not here.
+        These are the cells without a kept result of the same settings. There may be more, with a
+        kept result: those whose run folder is gone, and with whose weights or labels a cell that
+        has to run begins.
         """
         kept = read_records(self.file)
         missing = {cell for cell in cells if cell not in kept or not self.is_current(kept[cell])}
