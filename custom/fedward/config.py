@@ -509,6 +509,14 @@ def _feature_requests(
         requests.append(
             _FeatureRequest(Feature.ROBUST_MEAN, f"robust={settings.robust}", "robust=no")
         )
+    if settings.average_decay:
+        requests.append(
+            _FeatureRequest(
+                Feature.MOVING_AVERAGE,
+                f"average_decay={settings.average_decay:g}",
+                "average_decay=0",
+            )
+        )
     if not settings.takes_mean:
         requests.append(
             _FeatureRequest(

@@ -83,7 +83,7 @@ def test_objectives_hand_statistics_from_batch_to_batch(name: LabellerName, peer
         if peers:
             probabilities = torch.cat([probabilities[None], images.peers]).mean(dim=0)
         expected = labeller.label(probabilities, statistics)
-        statistics = expected.statistics
+        statistics = labeller.counted(expected.statistics, expected.labels, expected.keep)
         assert torch.equal(losses.carried["labels"], expected.labels)
         assert torch.equal(losses.carried["keep"], expected.keep)
         assert losses.logs["kept"] == expected.keep.float().mean()
@@ -92,6 +92,25 @@ def test_objectives_hand_statistics_from_batch_to_batch(name: LabellerName, peer
         assert set(phase.state) == set(statistics)
         for key, value in phase.state.items():
             torch.testing.assert_close(value, statistics[key])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_too_few_pseudo_labels_are_not_learned_from_reported_or_counted(name: LabellerName) -> None:
+    """At a site without labels, a batch of fewer kept images than its smallest batch is no step."""
+    images = batch(0, labelled=False)
+    enough = Stepping(objective(name, threshold=0.0), net(), INPUTS)
+    kept = round(enough.losses(images).logs["kept"].item() * IMAGES)
+    assert kept
+    inputs = replace(INPUTS, smallest_batch=kept + 1)
+    phase = Stepping(objective(name, threshold=0.0), net(), inputs)
+    losses = phase.losses(images)
+    assert not losses.learns
+    assert losses.terms["loss_pseudo"] == 0
+    assert losses.logs["kept"] == 0
+    assert not losses.carried["keep"].any()
+    if name == "balanced":
+        assert not phase.state["kept"].any()
+        assert enough.state["kept"].sum() == kept
 
 
 def test_labellers_differ() -> None:

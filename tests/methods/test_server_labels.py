@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from fedward.methods import METHODS, settings_of
 from fedward.methods.local import Phase
@@ -21,6 +22,11 @@ SITES = ("site-1", "site-2")
 def make(method: str, server_labels: bool = True, **options: object) -> object:
     settings = settings_of(method, {"server_labels": server_labels, "rounds": 4, **options})
     return METHODS[method](settings)
+
+
+def test_sites_alone_learn_from_no_server() -> None:
+    with pytest.raises(ValidationError, match="server_labels"):
+        settings_of("alone", {"server_labels": True})
 
 
 def value(model: State) -> float:

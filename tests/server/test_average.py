@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedward.config import Experiment
+from fedward.errors import ConfigError
 from fedward.lab.local import run_local
 from fedward.methods.averages import moving_average
 from fedward.methods.settings import Settings
@@ -183,7 +184,7 @@ def test_the_best_model_is_an_average(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("method", ["fedperl", "rscfed", "selffed"])
-def test_every_method_may_be_averaged(tmp_path: Path, method: str) -> None:
+def test_a_run_in_parts_or_phases_may_be_averaged(tmp_path: Path, method: str) -> None:
     options: dict[str, Any] = {"rounds": 3}
     if method == "selffed":
         options |= {"pretraining_rounds": 1, "contrastive": "client"}
@@ -193,6 +194,15 @@ def test_every_method_may_be_averaged(tmp_path: Path, method: str) -> None:
     )
     assert not any(row["failed"] for row in rows(folder, "rounds"))
     verify(folder)
+
+
+@pytest.mark.parametrize(("method", "options"), [("alone", {}), ("selffed", {"upload": "encoder"})])
+def test_tensors_that_stay_at_their_sites_have_no_average(
+    method: str, options: dict[str, Any]
+) -> None:
+    assert tiny(method, options=options)
+    with pytest.raises(ConfigError, match=f"{method} cannot work with average_decay=0.5"):
+        tiny(method, options={**options, "average_decay": 0.5})
 
 
 @pytest.fixture(scope="module")

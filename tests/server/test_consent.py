@@ -125,6 +125,20 @@ def test_a_run_needs_only_enough_consenting_sites(tmp_path):
     )
 
 
+def test_a_server_with_labels_of_its_own_waits_for_no_approval(tmp_path, monkeypatch):
+    """The others have nothing to learn from, so their updates never become enough."""
+    options = {"server_labels": True, "rounds": 2}
+    experiment = hospital(minimum_replies=2, options=options)
+    asking = TWO.model_copy(update={"approval": "required"})
+    pauses = meanwhile(monkeypatch)
+    hospitals = Hospitals(tmp_path, experiment, asking, TWO)
+    folder = hospitals.run()
+    assert hospitals.info["status"] == "finished"
+    assert not pauses
+    for row in rows(folder, "rounds"):
+        assert row["failed"][LAST].startswith("waiting for approval of job")
+
+
 def test_a_site_that_has_changed_its_mind_is_counted_again():
     run = SimpleNamespace(sites=SITES, experiment=SimpleNamespace(minimum_replies=1))
     watched = Consent(run, None)  # type: ignore[arg-type]

@@ -388,6 +388,19 @@ def test_a_second_answer_changes_nothing(tmp_path):
     assert_equal(weights(plain), weights(run_tampered(tmp_path, twice, "twice")))
 
 
+def test_a_round_without_a_reply_ends_no_run_of_several_exchanges_a_round(tmp_path):
+    experiment = tiny("rscfed", options={"rounds": 4, "warm_up": 0, "participants": 2})
+
+    def silent_in_round_two(site, answer):
+        return [] if answer.meta["round"] == 2 else [answer]
+
+    transport = Tampering(experiment, tmp_path / "cache", silent_in_round_two)
+    run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    silent = [row for row in rows(tmp_path / "run", "rounds") if row["round"] == 2]
+    assert len(silent) == 3
+    assert not any(row["replied"] for row in silent)
+
+
 @pytest.mark.proves(
     "faults",
     "no site answers",

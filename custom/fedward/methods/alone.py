@@ -33,6 +33,8 @@ class AloneSettings(FixMatchSettings):
     """τ: smallest confidence of a pseudo-label. Paper: 0.9 at a single site."""
     proximal_weight: float = Field(0.0, ge=0.0, le=0.0)
     """Always 0: a site receives no model that it could stay close to."""
+    server_labels: Literal[False] = False
+    """Always false: a site receives nothing that a server could have trained."""
 
 
 class Alone(Algorithm[ServerState]):
@@ -68,6 +70,7 @@ class Alone(Algorithm[ServerState]):
             unsupported={
                 Feature.SECURE_AGGREGATION: sends_no_model,
                 Feature.ROBUST_MEAN: sends_no_model,
+                Feature.MOVING_AVERAGE: sends_no_model,
                 Feature.FLOAT16_UPDATES: "its sites send no update",
                 Feature.SEVERAL_LABELS: settings.one_label,
             },

@@ -107,11 +107,15 @@ class FixMatchObjective(Objective[Statistics]):
         )
 
         # If a site learns from pseudo-labels alone, too few kept images would show in the update.
-        keep = pseudo_labels.keep
-        kept_images = keep if keep.dim() == 1 else keep.any(dim=1)  # (B,)
+        confident = pseudo_labels.keep
+        kept_images = confident if confident.dim() == 1 else confident.any(dim=1)  # (B,)
         fewest = 1 if supervised else inputs.smallest_batch
         enough = kept_images.sum() >= fewest
+        keep = confident & enough
         loss_pseudo = torch.where(enough, loss_pseudo, 0.0)
+        statistics = self._labeller(inputs).counted(
+            pseudo_labels.statistics, pseudo_labels.labels, keep
+        )
 
         weight = self.settings.unlabelled_weight
         return Losses(
@@ -122,7 +126,7 @@ class FixMatchObjective(Objective[Statistics]):
             },
             logs={"kept": keep.float().mean()},
             learns=bool(supervised) or follows or (weight > 0 and enough),
-            carried={"labels": pseudo_labels.labels, "keep": keep, **pseudo_labels.statistics},
+            carried={"labels": pseudo_labels.labels, "keep": keep, **statistics},
         )
 
     def after_batch(self, losses: Losses, state: Statistics) -> Statistics:

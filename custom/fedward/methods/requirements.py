@@ -34,6 +34,8 @@ class Feature(StrEnum):
     """The server sees no single model, only the mean of the sites' models by ``weight``."""
     ROBUST_MEAN = "robust"
     """A median or a trimmed mean, in which each site counts once, replaces the weighted mean."""
+    MOVING_AVERAGE = "average_decay"
+    """A moving average of the global model is evaluated and saved in its place."""
     SERVER_OPTIMIZER = "server_optimizer"
     """The server steps towards the mean with an optimiser, instead of taking it."""
     FLOAT16_UPDATES = "update_dtype=float16"
@@ -120,6 +122,11 @@ class ServerNeeds:
     """What the server's own images are used for."""
     network: bool = False
     """Whether the workflow runs models on images that it makes itself (``Federation.network``)."""
+
+    @property
+    def learns_alone(self) -> bool:
+        """Whether the server learns from labels of its own, so that no site has to."""
+        return "labels" in self.images
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,12 @@ class Communicator:
             self._accept(exchange, site, answer, result)
 
         def too_few() -> bool:
+            if self._algorithm.requirements.server.learns_alone:
+                return len(result.answers) < self._experiment.minimum_replies
             return self._has_too_few(exchange, result)
 
         self._inquiry.ask((exchange.round, exchange.part), result, accept, too_few)
-        if too_few():
+        if self._has_too_few(exchange, result):
             self._drop_updates(exchange, result)
         self._run.audit.add(
             "answered",

@@ -464,7 +464,9 @@ class _Loop:
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
         self._count_empty(result)
-        if self._empty_exchanges >= EMPTY_ROUNDS_IN_A_ROW:
+        # One failure of many sites may spoil all exchanges of a round.
+        most = EMPTY_ROUNDS_IN_A_ROW * self._algorithm.requirements.server.exchanges
+        if self._empty_exchanges >= most:
             raise RunError(
                 f"round {exchange.round}",
                 f"Fix the sites {_ABOUT_SITES}, then resume this run folder.",
@@ -481,7 +483,7 @@ class _Loop:
         nothing to learn from. An exchange does not count either way if all sites asked were well
         but have no labels, and some other site has labels or was not heard of yet.
         """
-        learns_alone = "labels" in self._algorithm.requirements.server.images
+        learns_alone = self._algorithm.requirements.server.learns_alone
         enough_answers = len(result.answers) >= self._experiment.minimum_replies
         if result.useful or (learns_alone and enough_answers):
             self._empty_exchanges = 0

@@ -71,7 +71,8 @@ class FedIRMObjective(MeanTeacher):
     ) -> Losses:
         """Return ``λ(r) λ_c L_c`` and ``λ(r) λ_m L_IRM``; nothing without unlabelled images.
 
-        The logged value ``kept`` is the share of images that have a pseudo-label.
+        The logged value ``kept`` is the share of images that have a pseudo-label; 0 where these are
+        too few for L_IRM.
         """
         if batch.weak is None or batch.strong is None:
             return Losses({})
@@ -94,13 +95,14 @@ class FedIRMObjective(MeanTeacher):
         kept = members.any(dim=1)  # (B,)
         # A gradient from fewer images than the smallest batch would reveal these few.
         compared = (members & server_rows.any(dim=1)).any(dim=1)  # (B,)
-        relation = torch.where(compared.sum() >= inputs.smallest_batch, relation, 0.0)
+        enough = compared.sum() >= inputs.smallest_batch
+        relation = torch.where(enough, relation, 0.0)
 
         weight = self._factor * settings.unlabelled_weight
         relation_weight = self._factor * settings.relation_weight
         return Losses(
             {"loss_consistency": weight * distance, "loss_relation": relation_weight * relation},
-            logs={"kept": kept.float().mean()},
+            logs={"kept": (kept & enough).float().mean()},
             learns=weight > 0 or relation_weight > 0,
         )
 

@@ -153,14 +153,18 @@ class Balanced(Labeller):
 
     @torch.no_grad()
     def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
-        """Keep confident and rescued labels, and count both."""
+        """Keep confident and rescued labels."""
         require_rows("balanced.label", probabilities)
         shares = shares_of_ten(statistics["before"])
         thresholds = balanced_thresholds(shares, self._threshold)
         labels, keep = rescue(probabilities, thresholds, shares < TAIL / 10)
+        return PseudoLabels(labels, keep, statistics)
+
+    @torch.no_grad()
+    def counted(self, statistics: Statistics, labels: Tensor, keep: Tensor) -> Statistics:
+        """Count the labels that the loss has seen."""
         kept = statistics["kept"]
-        kept = kept.index_add(0, labels, keep.to(kept.dtype))
-        return PseudoLabels(labels, keep, {**statistics, "kept": kept})
+        return {**statistics, "kept": kept.index_add(0, labels, keep.to(kept.dtype))}
 
     def remember(self, statistics: Statistics) -> Mapping[str, Statistics]:
         """Return the pseudo-labels by class that this round kept."""

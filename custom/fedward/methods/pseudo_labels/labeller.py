@@ -57,6 +57,17 @@ class Labeller(Protocol):
         """
         ...
 
+    def counted(self, statistics: Statistics, labels: Tensor, keep: Tensor) -> Statistics:
+        """Return the statistics after the loss has seen a batch; by default they stay.
+
+        Args:
+            statistics: those of the batch's :class:`PseudoLabels`.
+            labels: its labels.
+            keep: which of them the loss has seen: those that were kept, or none where a site
+                without labels kept too few.
+        """
+        return statistics
+
     def loss(self, logits_strong: Tensor, pseudo_labels: PseudoLabels, mean: Mean) -> Tensor:
         """Return the loss () of the strong views' logits (N, K) against a batch's pseudo-labels."""
         return pseudo_label_loss(logits_strong, pseudo_labels.labels, pseudo_labels.keep, mean)

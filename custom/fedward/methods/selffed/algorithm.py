@@ -280,6 +280,10 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
         Feature.TRAIN_ADAPTERS: whole_network,
         Feature.SEVERAL_PROCESSES: "selffed trains from features and predicted pixels",
     }
+    if settings.upload == "encoder":
+        unsupported[Feature.MOVING_AVERAGE] = (
+            "with upload=encoder the classifiers stay at their sites, so that no average has one"
+        )
     if settings.beta < 1:
         unsupported[Feature.SECURE_AGGREGATION] = (
             "its weights depend on how often each site took part; beta=1 does without"
