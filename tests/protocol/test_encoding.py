@@ -235,6 +235,22 @@ def test_a_peer_is_the_model_and_its_difference():
     assert peer["bn.num_batches_tracked"] == 4
 
 
+@pytest.mark.parametrize("variance", [0.0, 1e-9])
+def test_no_variance_is_below_zero(variance):
+    """A channel that is constant at a site: float16 may round its loss of variance up."""
+    model = {"bn.running_var": torch.tensor([0.7, 0.7003, 0.6999, 0.7123])}
+    trained = {"bn.running_var": torch.full((4,), variance)}
+    plain = wire.difference(trained, model)
+    rounded = wire.decode_update(wire.encode_update(Message({}, plain)), {"bn.running_var": (4,)})
+    assert (model["bn.running_var"] + rounded.arrays["diff/bn.running_var"]).min() < 0
+    rebuilt = wire.rebuild(model, rounded)["bn.running_var"]
+    assert rebuilt.min() == 0
+    peer_arrays = {**wire.flatten("model", model), "peer0": wire.encode_peer(trained, model)}
+    peer = wire.decode_peer("peer0", peer_arrays, model)["bn.running_var"]
+    assert peer.min() == 0
+    torch.testing.assert_close(peer, torch.zeros(4), rtol=0, atol=3e-4)
+
+
 def test_the_order_of_a_models_tensors_does_not_matter():
     turned = dict(reversed(MODEL.items()))
     assert np.array_equal(wire.encode_peer(PEER, turned), arrays()["peer0"])

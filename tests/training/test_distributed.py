@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -190,6 +191,17 @@ def test_an_abort_ends_all_processes_and_they_were_private(tmp_path: Path) -> No
         assert not alive(seen)
     assert addresses
     assert addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_of_one_site_make_and_remove_folders_at_once(tmp_path: Path) -> None:
+    def make_many(_: int) -> None:
+        for _ in range(50):
+            with private_folder(tmp_path) as folder:
+                assert folder.is_dir()
+
+    with ThreadPoolExecutor(8) as jobs:
+        list(jobs.map(make_many, range(8)))
     assert not list(tmp_path.iterdir())
 
 

@@ -2,7 +2,9 @@
 
 import copy
 import fcntl
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -342,6 +344,16 @@ def test_new_labels_need_no_new_features(tmp_path: Path, computed: list[str]) ->
     assert (len(again["labelled"]), again["labelled"].labels.tolist()) == (1, [2])
     assert len(again["unlabelled"]) == unlabelled + len(site.data.labelled) - 1
     assert not computed
+
+
+def test_new_labels_keep_no_copy_of_the_images(tmp_path: Path) -> None:
+    images = new_client("site-1", tiny("fedal"), tmp_path).learner.images
+    pixels = weakref.ref(images["unlabelled"])
+    relabelled = images.relabelled(images.data.with_labels({images.data.unlabelled.ids[0]: 2}))
+    assert len(relabelled["labelled"]) == 1
+    del images
+    gc.collect()
+    assert pixels() is None
 
 
 def damage(file: Path) -> None:

@@ -218,9 +218,10 @@ class Client(Respondent):
         evaluation = self.learner.evaluate(model)
         if self._observer:
             data = self.learner.images.data
-            # A later exchange of a round evaluates the average after it, the first one the model
-            # that the round begins with.
-            round_ = request.round if request.part else request.round - 1
+            # The moving average after a round has an exchange of its own after all others of the
+            # round. These evaluate the model that the round begins with.
+            is_average = request.part == self.requirements.server.exchanges
+            round_ = request.round if is_average else request.round - 1
             self._observer.evaluated(data, request.run, round_, evaluation)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
         if evaluation.counts is not None:

@@ -43,6 +43,8 @@ LARGEST_CIPHER = 270_000
 
 It has two polynomials of 8192 coefficients, in two residues of 8 bytes, and headers.
 """
+_VARIANCE = "running_var"
+"""End of the names of BatchNorm's variances; below 0 they would make every output NaN."""
 UPDATE = "diff"
 """Name of the one array of an update in float16."""
 _SAME_NETWORK = "Server and sites must run the same network and the same version of fedward."
@@ -170,7 +172,8 @@ def decode_peer(role: str, arrays: Arrays, template: State) -> dict[str, torch.T
     # Sums that overflow are infinite, and refused below.
     with np.errstate(over="ignore"):
         for name, array in zip(names, differences, strict=True):
-            peer[f"{role}/{name}"] = arrays[f"model/{name}"] + array
+            tensor = arrays[f"model/{name}"] + array
+            peer[f"{role}/{name}"] = np.maximum(tensor, 0) if name.endswith(_VARIANCE) else tensor
     if not all(np.isfinite(array).all() for array in peer.values()):
         raise refusal(f"peer {role}", "a model of finite numbers", "others")
     return unflatten(role, peer, template)
@@ -231,13 +234,16 @@ def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Mess
 def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
     """Return the model that a site has trained: the model sent to it plus its difference.
 
-    Tensors that the site did not send are those of the model.
+    Tensors that the site did not send are those of the model. Variances below 0 become 0, as a
+    difference in float16 may round one there.
     """
     uploaded_part = {name: model[name] for name in uploaded_names(answer)}
     differences = unflatten("diff", answer.arrays, uploaded_part)
     trained = {}
     for name, tensor in model.items():
         trained[name] = tensor + differences[name] if name in differences else tensor
+        if name in differences and name.endswith(_VARIANCE):
+            trained[name] = trained[name].clamp(min=0)
     return trained
 
 

@@ -64,7 +64,9 @@ class DeviceData:
         """Return the same images with other labels; held-out images are not copied again."""
         held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
         other = DeviceData(data, self._device, self._whole, held_out, self._features)
-        other.to_samples = self.to_samples
+        if self._features:
+            # They are looked up by image, whatever its label. Pixels would keep these images alive.
+            other.to_samples = self.to_samples
         return other
 
     def _to_pixels(self, images: Images) -> Pixels:

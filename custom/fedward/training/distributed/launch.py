@@ -48,28 +48,44 @@ _ENVIRONMENT = {
 def private_folder(parent: Path) -> Iterator[Path]:
     """Yield a new folder in ``parent`` that only this account can enter, and remove it afterwards.
 
-    Folders that killed processes have left are removed too.
+    Folders that killed processes have left are removed too. Jobs of one site share ``parent``.
     """
     parent.mkdir(parents=True, exist_ok=True)
-    _sweep(parent)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    # Another job must not sweep between the making of this folder and its lock.
+    with _locked(parent):
+        _sweep(parent)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        lock = (folder / _LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        with (folder / _LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with lock:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which needs no file in it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
 def _sweep(parent: Path) -> None:
+    """Remove the folders that no process uses."""
     for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
-        with lock.open() as file:
+        # Its job may have removed it in the meantime.
+        with suppress(FileNotFoundError), lock.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 # A process is using the folder.
                 continue
-        shutil.rmtree(lock.parent, ignore_errors=True)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def launch(
