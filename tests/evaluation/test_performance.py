@@ -1,16 +1,17 @@
 """What is said of a model on one set of images: by hand, and as the metrics of a run have it."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, DataError
 from fedward.evaluation.class_groups import fold, group_places
 from fedward.evaluation.intervals import bootstrap_intervals, proportion_interval
 from fedward.evaluation.one_label import classification_metrics
-from fedward.evaluation.performance import counted, performance
+from fedward.evaluation.performance import counted, multi_label_performance, performance
 
 CLASSES = ("MEL", "NV", "BCC")
 
@@ -56,6 +57,19 @@ def test_one_class_against_the_others_by_hand() -> None:
     expected = 0.8 * (1 + 8 / 13) / 2 + 0.2 * (8 / 13 + 10 / 30) / 2
     assert mel["auprc_from_answers"] == pytest.approx(expected)
     assert found["confusion"] == {"MEL": [8, None, None], "NV": [5, 15, None]}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1.5])
+def test_numbers_of_a_model_that_has_diverged_are_none(value: float) -> None:
+    one_label = np.full((12, 2), 0.5)
+    one_label[7, 1] = value
+    labels = np.arange(12) % 2
+    with pytest.raises(DataError, match="1 of 12 images have numbers that are not probabilities"):
+        performance(one_label, labels, ("a", "b"), np.random.default_rng(0))
+    with pytest.raises(DataError, match="1 of 12 images have numbers that are not probabilities"):
+        multi_label_performance(
+            one_label, np.stack([labels, labels], axis=1), ("a", "b"), np.random.default_rng(0)
+        )
 
 
 def test_numbers_are_those_of_a_runs_metrics() -> None:

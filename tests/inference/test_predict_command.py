@@ -4,6 +4,7 @@ with some of them.
 
 import csv
 import json
+import math
 import shutil
 import stat
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 import fedward
 from fedward import cli
 from fedward.inference.images import images_at
-from fedward.inference.prediction import write_predictions
+from fedward.inference.prediction import _refer, write_predictions
 from fedward.sites import load_site
 
 PROBABILITIES = [f"probability/{name}" for name in CLASSES]
@@ -47,6 +48,10 @@ def folder(tmp_path: Path) -> Path:
             found / ("below" if number > 3 else "") / f"{number}.{ending}"
         )
     return found
+
+
+def test_an_answer_that_is_no_number_is_referred():
+    assert [_refer(value, 0.5) for value in (0.4, 0.5, math.nan)] == ["yes", "no", "yes"]
 
 
 def test_pixels_are_those_of_the_training(finished: Finished, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.arrays import Values, mean_defined
 from fedward.evaluation.histograms import AnswerHistogram
 from fedward.evaluation.intervals import Share, bootstrap_intervals
+from fedward.evaluation.metric_rows import require_probabilities
 from fedward.evaluation.one_label import OneLabelMetrics
 from fedward.evaluation.several_labels import SeveralLabelsMetrics
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_findings
@@ -68,6 +69,7 @@ def performance(
         not defined is None.
     """
     scores = np.asarray(probabilities, np.float64)
+    require_probabilities(scores)
     true_class = np.asarray(labels, np.int64)
     counts = counted(scores, true_class)
     confusion = counts.confusion
@@ -123,6 +125,7 @@ def multi_label_performance(
         (:func:`answered`). ``confusion`` and those of all images are None.
     """
     scores = np.asarray(probabilities, np.float64)
+    require_probabilities(scores)
     truth = np.asarray(labels, np.int64)
     counts = AnswerCounts.of_each_class(scores, truth)
     if counts is None:

@@ -94,7 +94,7 @@ def write_predictions(
             outcome.unusable += len(block.failed)
             if refer_below is not None:
                 confidence = model.label_kind.confidence(probabilities)
-                outcome.to_refer += int((confidence < refer_below).sum())
+                outcome.to_refer += int((~(confidence >= refer_below)).sum())
             rows = _rows(block, probabilities, model, refer_below)
             table.writerows([inert(cell) for cell in row] for row in rows)
     return outcome
@@ -199,7 +199,10 @@ def _rows(
 
 
 def _refer(confidence: float, below: float | None) -> str:
-    """Return whether to refer an answer to a person; empty without a threshold."""
+    """Return whether to refer an answer to a person; empty without a threshold.
+
+    An answer whose confidence is no number, by a model that has diverged, is referred.
+    """
     if below is None:
         return ""
-    return "yes" if confidence < below else "no"
+    return "no" if confidence >= below else "yes"
