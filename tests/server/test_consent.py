@@ -139,6 +139,24 @@ def test_a_server_with_labels_of_its_own_waits_for_no_approval(tmp_path, monkeyp
         assert row["failed"][LAST].startswith("waiting for approval of job")
 
 
+def test_a_run_that_ends_for_another_reason_was_not_refused(tmp_path, monkeypatch):
+    """A supervised run would not be sent again if sites' policies had ended it."""
+    experiment = hospital(minimum_replies=2, options={"rounds": 2})
+    hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"minimum_batch": 9}), TWO)
+    whole = hospitals.transport.exchange
+
+    def lost_in_round_two(requests, timeout, deliver):
+        if any(request.meta["round"] == 2 for request in requests.values()):
+            raise RuntimeError("the process died")
+        whole(requests, timeout, deliver)
+
+    monkeypatch.setattr(hospitals.transport, "exchange", lost_in_round_two)
+    with pytest.raises(RuntimeError):
+        hospitals.run()
+    assert hospitals.info["status"] == "failed"
+    assert "refused" not in hospitals.info["summary"]
+
+
 def test_a_site_that_has_changed_its_mind_is_counted_again():
     run = SimpleNamespace(sites=SITES, experiment=SimpleNamespace(minimum_replies=1))
     watched = Consent(run, None)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
 from fedward.lab.local import LocalTransport, run_local
+from fedward.operation import reports
 from fedward.operation.audit_check import verify
 from fedward.operation.reports import rewrite_report
 from fedward.protocol import wire
@@ -558,6 +559,24 @@ def test_a_report_written_again_is_on_record(folder):
     rewrite_report(folder)
     assert "<svg" in (folder / "report.html").read_text()
     assert verify(folder).lines == 16
+
+
+def test_a_run_that_ends_while_its_report_is_written_has_the_report_of_its_end(folder, monkeypatch):
+    finished = read_info(folder)
+    going_on = finished.model_copy(update={"status": "running", "ended": None})
+    known = iter([going_on, finished])
+    monkeypatch.setattr(reports, "read_info", lambda _: next(known))
+    pages = []
+
+    def write(path, compare=()):
+        pages.append(len(pages))
+        (path / "report.html").write_text(f"page {len(pages)}")
+        return path / "report.html"
+
+    monkeypatch.setattr(reports, "write_report", write)
+    rewrite_report(folder)
+    assert (folder / "report.html").read_text() == "page 2"
+    verify(folder)
 
 
 def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):

@@ -1,16 +1,18 @@
 """Only one process writes a run folder."""
 
+import fcntl
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from fedward.errors import RunError
-from fedward.storage.lock import sole_writer
+from fedward.storage.lock import is_held, sole_writer
 
 HOLD = """
 import sys, time
@@ -67,6 +69,23 @@ def test_who_waits_gets_it(tmp_path, holder):
     holder.kill()
     thread.join(60)
     assert entered.is_set()
+
+
+def test_a_folder_has_one_lock_whichever_path_leads_there(tmp_path, monkeypatch, holder):
+    (tmp_path / "latest").symlink_to(tmp_path / "run")
+    monkeypatch.chdir(tmp_path / "run")
+    for path in (Path("."), Path("../run"), tmp_path / "latest", tmp_path / "run" / ".." / "run"):
+        assert is_held(path)
+        with pytest.raises(RunError), sole_writer(path, patience=0):
+            pytest.fail("there were two writers")
+
+
+def test_who_asks_at_the_same_time_is_no_writer(tmp_path):
+    with sole_writer(tmp_path / "run"):
+        assert is_held(tmp_path / "run")
+    with (tmp_path / ".run.lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not is_held(tmp_path / "run")
 
 
 def test_the_folder_itself_stays_empty(tmp_path):

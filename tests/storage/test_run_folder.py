@@ -13,7 +13,8 @@ from fedward.lab.local import LocalTransport, run_local
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.model_files import save_state
+from fedward.storage.info import read_info
+from fedward.storage.model_files import StoredState, save_state
 from fedward.storage.run_folder import RunFolder
 from finished_run import new_run
 from interrupted import interrupted
@@ -107,6 +108,38 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
     assert reason in line["details"]["found"]
     assert (folder / "rounds" / "00003.damaged").is_dir()
     assert verify(folder).lines == len(event_rows)
+
+
+def test_the_best_model_is_that_of_a_committed_round(tmp_path, stopped):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    before = {name: (folder / name).read_bytes() for name in ("best.json", "best.safetensors")}
+    run = RunFolder.reopen(folder)
+    run.keep_best(dict(StoredState(folder / "best.safetensors")), {"round": 3, "value": 2.0})
+    assert run.best() == (3, 2.0)
+    assert before == {name: (folder / name).read_bytes() for name in before}
+    assert RunFolder.reopen(folder).best() != (3, 2.0)
+
+
+def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    best = json.loads((folder / "best.json").read_text())
+    (folder / "best.json").write_text(json.dumps({**best, "round": 4}))
+    run_local(None, folder, resume=True)
+    assert verify(folder)
+    best = json.loads((folder / "best.json").read_text())
+    assert best["round"] == read_info(folder).summary.best_round
+
+
+def test_a_run_without_its_saved_states_does_not_begin_again(tmp_path, stopped):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    shutil.rmtree(folder / "rounds")
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match="expected a saved state to go on from, found none"):
+        run_local(None, folder, resume=True)
+    assert (folder / "metrics.jsonl").read_bytes() == before
 
 
 def test_sites_know_what_they_knew_before_the_older_state(tmp_path):

@@ -1,6 +1,7 @@
 """What a person reads after a run: self-contained HTML pages, written from its folder alone."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
         others = [Run.load(other) for other in compare]
         pages = {REPORT: render(run, others), SHEET: render_sheet(run, others)}
     for name, page in pages.items():
-        partial = folder / f"{name}.partial"
+        # Of this process alone: a run may write its report while a person does.
+        partial = folder / f"{name}.{os.getpid()}.partial"
         partial.write_text(page, encoding="utf-8")
         partial.replace(folder / name)
     return folder / REPORT

@@ -24,7 +24,7 @@ from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
-from fedward.server.consent import Consent
+from fedward.server.consent import Consent, RunRefusedError
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
 from fedward.server.heads import classes_without_head
@@ -204,7 +204,9 @@ def _record_failure(
     reason = str(error) or type(error).__name__
     if isinstance(error, KeyboardInterrupt):
         reason = INTERRUPTED
-    summary = Summary(reason=reason, **consent.refused)
+    # A run may go on without some that refuse, and fail for another reason.
+    refused = consent.refused if isinstance(error, RunRefusedError) else {}
+    summary = Summary(reason=reason, **refused)
     run.set_status("failed", summary)
     try:
         run.report(report)

@@ -124,7 +124,7 @@ def key_values(answers: Mapping[str, Answer], key_metric: str) -> dict[str, floa
 def keep_best(
     run: RunFolder, exchange: Exchange, values: Mapping[str, float | None], key_metric: str
 ) -> None:
-    """Save the evaluated model if it is the best so far by the mean over sites.
+    """Keep the evaluated model if it is the best so far by the mean over sites.
 
     ``values``: of :func:`key_values`.
     """
@@ -139,4 +139,4 @@ def keep_best(
         candidates[best_round] = best_value
     if latest_best(candidates) == round_:
         about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
-        run.save_global("best", exchange.model, about)
+        run.keep_best(exchange.model, about)

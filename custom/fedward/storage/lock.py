@@ -65,17 +65,25 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process on this machine holds a folder now; write nothing."""
+    """Return whether a process on this machine holds a folder now; write nothing.
+
+    Several processes may ask at once: their locks are shared ones, which a file opened for reading
+    takes on a network file system, too.
+    """
     try:
         with _lock_file(folder, os.O_RDONLY) as file:
-            return not _take(file)
+            return not _take(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
 
 
 @contextmanager
 def _lock_file(path: Path, flags: int) -> Iterator[int]:
-    """Open the lock file of a file or folder, which lies beside it."""
+    """Open the lock file of a file or folder, which lies beside it.
+
+    Whichever path leads there, such as ``.`` or a link, the lock is the same.
+    """
+    path = path.resolve()
     file = os.open(path.with_name(f".{path.name}.lock"), flags | os.O_NOFOLLOW, 0o600)
     try:
         yield file
@@ -83,10 +91,15 @@ def _lock_file(path: Path, flags: int) -> Iterator[int]:
         os.close(file)
 
 
-def _take(file: int) -> bool:
-    """Return whether this process holds a lock now, without waiting for it."""
+def _take(file: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Return whether this process holds a lock now, without waiting for it.
+
+    Args:
+        file: opened lock file.
+        kind: ``LOCK_EX``, or ``LOCK_SH`` for a lock that several processes may hold.
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -57,6 +57,8 @@ class RunFolder:
         self._states = SavedStates(path)
         self._lines: dict[str, list[str]] = {}
         """Log -> its buffered lines, which :meth:`flush` writes."""
+        self._best: tuple[State, dict[str, Any]] | None = None
+        """The best model of an exchange that is not committed, and what its JSON file says."""
         self.watch: Callable[[Path], None] = lambda path: None
         """Is called with the folder after every commit and change of status."""
 
@@ -222,6 +224,7 @@ class RunFolder:
         cut when the run is resumed.
         """
         self.flush()
+        self._save_best()
         self._states.keep_lengths(round_, self._logs)
         save_state(self._states.folder(round_), state)
         self.audit.add("committed", round=round_, state=self._states.digest(round_))
@@ -254,18 +257,54 @@ class RunFolder:
             state = None if newest is None else self._states.digest(newest)
             self.audit.add("resumed", round=newest or 0, state=state)
         if newest is None:
+            self._require_no_round()
             return None
+        best = self.best()
+        if best and best[0] > newest:
+            # It is of a round that was given up, in the moment in which the process was killed.
+            for name in ("best.json", "best.safetensors"):
+                (self.path / name).unlink(missing_ok=True)
         for log, length in self._states.lengths(newest).items():
             os.truncate(self._states.log(log), length)
         self.models.forget_after(newest)
         return load_state(self._states.folder(newest), kind)
 
+    def _require_no_round(self) -> None:
+        """Raise RunError if rounds were committed, though no saved state is there.
+
+        Sites refuse a run whose rounds begin again.
+        """
+        committed = next(audit.rows(self.path, "committed"), None)
+        if committed and committed["details"]["round"]:
+            raise RunError(
+                f"run folder {self.path}",
+                "Start a new run in another folder.",
+                expected="a saved state to go on from",
+                found="none: they were removed, as by `fedward prune`",
+            )
+
+    def keep_best(self, state: State, sidecar: dict[str, Any]) -> None:
+        """Keep the best global model so far, which the next :meth:`commit` saves.
+
+        Until then a process that is killed leaves the best model of the committed rounds.
+        """
+        self._best = (state, sidecar)
+
+    def _save_best(self) -> None:
+        if self._best:
+            state, sidecar = self._best
+            self.save_global("best", state, sidecar)
+            self._best = None
+
     def best(self) -> tuple[int, float] | None:
         """Return round and validation value of the best global model so far; None without one."""
         path = self.path / "best.json"
-        if not path.exists():
+        if self._best:
+            _, content = self._best
+        elif path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+        else:
             return None
-        content = json.loads(path.read_text(encoding="utf-8"))
         return int(content["round"]), float(content["value"])
 
     def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
@@ -301,6 +340,7 @@ class RunFolder:
         """
         if status == "finished":
             self.flush()
+            self._save_best()
         has_ended = status != "running"
         self._update(status=status, ended=now() if has_ended else None, summary=summary)
         if has_ended:
