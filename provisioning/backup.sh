@@ -13,12 +13,18 @@ if [ ! -d "$kit/startup" ] && [ -z "$(find "$kit" -maxdepth 3 -path '*/state/cer
     echo "folder $kit: expected a kit with startup/, or a workspace with state/cert.json; found neither." >&2
     exit 1
 fi
-for process in /proc/[0-9]*/cmdline; do
-    if { tr '\0' ' ' <"$process"; } 2>/dev/null | grep -q "nvflare\.private.* -m ${kit}[ /]"; then
-        echo "kit $kit: expected a participant that is stopped, found process $(basename "$(dirname "$process")")." \
-            "Stop it first: a copy of files that are being written may be of no use." >&2
-        exit 1
-    fi
+for process in /proc/[0-9]*; do
+    # It may have ended, or be another account's.
+    mapfile -d '' -t words 2>/dev/null <"$process/cmdline" || continue
+    [[ " ${words[*]}" == *" nvflare.private."* ]] || continue
+    for ((place = 1; place < ${#words[@]}; place++)); do
+        # FLARE names the kit by the path that it was started by, which may lead over a link.
+        if [ "${words[place - 1]}" = -m ] && [ "$(realpath -m -- "${words[place]}")" = "$kit" ]; then
+            echo "kit $kit: expected a participant that is stopped, found process ${process#/proc/}." \
+                "Stop it first: a copy of files that are being written may be of no use." >&2
+            exit 1
+        fi
+    done
 done
 
 folders=("$kit")
@@ -45,6 +51,8 @@ case $state/ in
 esac
 
 umask 077
-uuid='[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*'
+# FLARE's folders of jobs: eight hexadecimal digits, three times four, and twelve.
+digits='[0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
+uuid="$digits$digits-$digits-$digits-$digits-$digits$digits$digits"
 tar --create --file "$out" --directory / --exclude="${state#/}/cache" --exclude="${kit#/}/transfer" \
     --no-wildcards-match-slash --exclude="${kit#/}/$uuid" -- "${folders[@]#/}"

@@ -62,6 +62,12 @@ def test_a_killed_process_is_started_again(number):
     ]
 
 
+def test_a_real_time_signal_has_a_number_alone():
+    launches = Launches((DIE, signal.SIGRTMIN + 6), (END, 0))
+    launches.process().wait()
+    assert launches.lines == [f"its process was killed by signal {signal.SIGRTMIN + 6}; restart 1"]
+
+
 def test_after_three_restarts_within_an_hour_it_is_given_up():
     launches = Launches(*[(DIE, signal.SIGKILL)] * 4)
     process = launches.process()

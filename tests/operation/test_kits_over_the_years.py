@@ -310,6 +310,7 @@ def test_a_backup_restores_a_site_without_its_cache(workspace, tmp_path):
         "fedward/privacy-hospital-a.jsonl",
         "fedward/cache/a.npy",
         f"{job}/log.txt",
+        "fedward-2026-07-01-before-upgrade/privacy-hospital-a.jsonl",
         "local/annotation/a/b",
     ):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
@@ -391,8 +392,13 @@ def test_the_authority_is_backed_up_too(workspace, tmp_path):
     )
 
 
-def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path):
+@pytest.mark.parametrize("started_by", ["kit", "link"])
+def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path, started_by):
     site = kit(workspace, SITE)
+    started = site
+    if started_by == "link":
+        started = tmp_path / "link"
+        started.symlink_to(site)
     code = "print(flush=True); input()"
     command = [
         sys.executable,
@@ -400,7 +406,7 @@ def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path):
         code,
         "nvflare.private.fed.app.client.client_train",
         "-m",
-        f"{site}/startup/..",
+        f"{started}/startup/..",
     ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,20 @@ def test_what_is_kept_is_for_its_owner_alone(tmp_path):
         for path in (file_of(tmp_path), file_of(tmp_path).parent)
     }
     assert modes == {file_of(tmp_path).name: 0o600, "approvals": 0o700}
+
+
+def test_no_approval_is_lost_while_the_job_asks(tmp_path):
+    for number in range(20):
+        entries = Approvals(tmp_path / f"{number}")
+        with ThreadPoolExecutor(6) as threads:
+            asking = [threads.submit(entries.ask, JOB) for _ in range(3)]
+            approving = [threads.submit(entries.approve, JOB.digest) for _ in range(3)]
+        for done in (*asking, *approving):
+            done.result()
+        entry = entries.entry(JOB.digest)
+        assert entry.approved
+        assert entry.asked
+        assert entries.ask(JOB)
 
 
 def test_a_job_may_be_approved_in_advance(tmp_path):

@@ -189,10 +189,10 @@ def _check_jobs(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.export import stale_jobs
 
     others = (options.only, options.clinical, options.set, options.sites, options.init)
-    if any(others) or options.site_files:
+    if any(others) or options.site_files or options.gpus:
         raise ConfigError(
             "fedward jobs --check takes no other options, because it checks the shipped jobs",
-            "Remove --only, --clinical, --set, --site-files, --sites and --init.",
+            "Remove --only, --clinical, --set, --site-files, --sites, --init and --gpus.",
         )
     stale = stale_jobs(options.folder)
     for name in stale:

@@ -129,6 +129,14 @@ class ServerJobLauncher(_Restarting, ServerProcessJobLauncher):  # type: ignore[
     """Starts the server's processes."""
 
 
+def _signal_name(number: int) -> str:
+    """Return what a signal is called; real-time signals have numbers alone."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 class RestartedProcess(ProcessHandle):  # type: ignore[misc]
     """A process that is started again when a signal kills it that nobody sends on purpose.
 
@@ -167,7 +175,7 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
             was_killed = code is not None and code < 0
             if self._terminated or not was_killed or -code in _ENDED_ON_PURPOSE:
                 return False
-            name = signal.Signals(-code).name
+            name = _signal_name(-code)
             now = time.monotonic()
             recent_restarts = sum(now - then < _RESTART_PERIOD for then in self._restart_times)
             if recent_restarts == _MOST_RESTARTS:

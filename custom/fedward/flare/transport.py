@@ -63,7 +63,9 @@ class FlareTransport:
                 except Empty:
                     _drop_ended(tasks, requests, deliver)
                     continue
-                del tasks[site]
+                if tasks.pop(site, None) is None:
+                    # FLARE has given its task up while the answer arrived: it counts as lost.
+                    continue
                 deliver(site, answer)
                 del answer  # Frees its memory before the next one arrives.
         finally:

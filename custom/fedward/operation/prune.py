@@ -73,8 +73,8 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         folder: of a site's or the server's kit; of a run; or with runs below it. Links in it are
             not followed.
         days: what was written within this number of days stays; at least 1.
-        models: whether to remove also the models of finished runs, whose audit logs can then no
-            longer be verified.
+        models: whether to remove also the models of old runs, whether they have finished or not.
+            Their audit logs can then no longer be verified.
 
     Raises:
         ConfigError: the folder is not one of these; or jobs of this kit run in containers, and

@@ -1,8 +1,11 @@
 """Revocation of users who left or whose key is lost: the server's own rules refuse them by name."""
 
 import json
+import os
 import re
+import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +56,13 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
         rules["permissions"] = {
             role: _without(rights, names) for role, rights in rules["permissions"].items()
         }
+    before = file.stat()
     with replacing(file) as partial:
         partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
+        # The server's account must be able to read it, whoever calls this.
+        partial.chmod(stat.S_IMODE(before.st_mode))
+        with suppress(PermissionError):
+            os.chown(partial, before.st_uid, before.st_gid)
     return file
 
 

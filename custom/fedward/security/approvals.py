@@ -8,6 +8,8 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.storage.audit import now
 from fedward.storage.disk import PRIVATE, make_folder, replacing
+from fedward.storage.lock import locked
 
 FOLDER = "approvals"
 """Name of the folder with these files, in the site's own folder."""
@@ -68,17 +71,19 @@ class Approvals:
 
     def ask(self, experiment: Experiment) -> bool:
         """Return whether a job is approved; record a job that asks for the first time."""
-        entry = self.entry(experiment.digest)
-        if entry.experiment is None:
-            settings = experiment.model_dump(mode="json")
-            self._write(Entry(entry.digest, now(), entry.approved, settings))
+        with self._locked(experiment.digest):
+            entry = self.entry(experiment.digest)
+            if entry.experiment is None:
+                settings = experiment.model_dump(mode="json")
+                self._write(Entry(entry.digest, now(), entry.approved, settings))
         return entry.approved is not None
 
     def approve(self, digest: str) -> Entry:
         """Let a job run from its next request on. A job may be approved before it asks."""
-        entry = self.entry(digest)
-        approved = Entry(digest, entry.asked, now(), entry.experiment)
-        self._write(approved)
+        with self._locked(digest):
+            entry = self.entry(digest)
+            approved = Entry(digest, entry.asked, now(), entry.experiment)
+            self._write(approved)
         return approved
 
     def withdraw(self, digest: str) -> None:
@@ -87,13 +92,21 @@ class Approvals:
         Raises:
             ConfigError: the job is not approved.
         """
-        entry = self.entry(digest)
-        if entry.approved is None:
-            raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
-        self._path(digest).unlink()
+        with self._locked(digest):
+            entry = self.entry(digest)
+            if entry.approved is None:
+                raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
+            self._path(digest).unlink()
+
+    @contextmanager
+    def _locked(self, digest: str) -> Iterator[None]:
+        """Hold a job's entry, so that no approval is lost while its site writes that it asks."""
+        path = self._path(digest)
+        make_folder(self._folder, PRIVATE)
+        with locked(path):
+            yield
 
     def _write(self, entry: Entry) -> None:
-        make_folder(self._folder, PRIVATE)
         with (
             replacing(self._path(entry.digest)) as partial,
             open(partial, "x", encoding="utf-8", opener=private.opener) as file,

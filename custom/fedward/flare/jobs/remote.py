@@ -289,7 +289,11 @@ class _DownloadTimeout:
         self._last_change = time.monotonic()
 
     def __call__(self) -> float:
-        total_bytes = sum(_size(path) for folder in self._folders for path in folder.rglob("*"))
+        total_bytes = 0
+        for folder in self._folders:
+            # Unlike Path.rglob, it goes on where FLARE removes a folder in the meantime.
+            for parent, _, names in os.walk(folder):
+                total_bytes += sum(_size(Path(parent, name)) for name in names)
         if total_bytes != self._total_bytes:
             self._total_bytes = total_bytes
             self._last_change = time.monotonic()

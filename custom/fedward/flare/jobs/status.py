@@ -62,7 +62,7 @@ def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
 
 def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     """Return the error about a job without a process that could answer."""
-    meta = _meta(flare, job_id)
+    meta = meta_of(flare, job_id)
     state = str(meta["status"])
     remedy = (
         "Its sender fetches what it has done, or continues it, "
@@ -89,7 +89,11 @@ def _start_time(meta: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(str(meta["start_time"])).timestamp()
 
 
-def _meta(flare: RemoteSession, job_id: str) -> dict[str, Any]:
+def meta_of(flare: RemoteSession, job_id: str) -> dict[str, Any]:
+    """Return what FLARE says of a job; RunError if the server knows none of that id.
+
+    It may have been deleted.
+    """
     try:
         return flare.get_job_meta(job_id)
     except JobNotFound as error:
@@ -151,7 +155,7 @@ def _replaces(other: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
 
 
 def _progress_lines(flare: RemoteSession, job_id: str) -> list[str]:
-    meta = _meta(flare, job_id)
+    meta = meta_of(flare, job_id)
     lines = []
     run = run_of(meta)
     if run != job_id:

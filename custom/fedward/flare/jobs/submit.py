@@ -14,7 +14,7 @@ from nvflare.apis.job_def import RunStatus
 from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
 from fedward.flare.jobs.remote import RemoteSession, UnreachableError
-from fedward.flare.jobs.status import LOST, has_ended, run_of
+from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of
 from fedward.flare.kits.kit import reading
 from fedward.flare.places import ERROR, RUN
 from fedward.terminal import one_line
@@ -101,7 +101,7 @@ def wait(
     end = time.monotonic() + timeout
     started = None
     while True:
-        meta = flare.get_job_meta(job_id)
+        meta = meta_of(flare, job_id)
         if has_ended(meta):
             return meta
         system = flare.get_system_info()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nvflare.apis.job_def import ALL_SITES, JobMetaKey, RunStatus
+from nvflare.fuel.flare_api.api_spec import JobNotFound
 
 from fedward.errors import FedwardError, RunError
 from fedward.flare.jobs import submit
@@ -71,8 +72,6 @@ class Supervisor:
     """Rounds that the run had finished after the last attempt, as far as is known."""
     _fruitless_attempts: int = field(default=0, init=False)
     """Attempts in a row that finished no further round."""
-    _refused_by_sites: bool = field(default=False, init=False)
-    """Whether policies of sites refuse the job; they would do so at the next attempt too."""
     _silent_since: float | None = field(default=None, init=False)
     """Time by the monotonic clock at which the server fell silent; None while it answers."""
 
@@ -109,8 +108,8 @@ class Supervisor:
             except UnreachableError:
                 raise
             except RunError as error:
-                self._count_attempt(submit.results(out, meta))
-                if self._refused_by_sites or meta["status"] in _FINAL_STATUSES:
+                was_refused = self._count_attempt(submit.results(out, meta))
+                if was_refused or meta["status"] in _FINAL_STATUSES:
                     raise
                 if self._fruitless_attempts == _FRUITLESS_LIMIT:
                     self.say(
@@ -152,7 +151,10 @@ class Supervisor:
         for job in session.list_jobs():
             if job["job_id"] not in running and job["status"] != RunStatus.SUBMITTED.value:
                 continue
-            meta = session.get_job_meta(job["job_id"])
+            try:
+                meta = session.get_job_meta(job["job_id"])
+            except JobNotFound:  # It has been deleted in the meantime.
+                continue
             is_ours = meta.get(JobMetaKey.SUBMITTER_NAME.value) == self._user
             if is_ours and run_of(meta) == self.run:
                 return str(job["job_id"])
@@ -217,23 +219,29 @@ class Supervisor:
             remedy=f"Fix what ends it, then go on with `fedward submit --continue {self.run}`.",
         )
 
-    def _count_attempt(self, run: Path) -> None:
+    def _count_attempt(self, run: Path) -> bool:
         """Count an attempt that did not bring the run to its end.
 
         Args:
             run: the run's folder, with what was fetched; it need not exist.
+
+        Returns:
+            Whether it failed because too many sites' policies refuse the job, which they would do
+            at the next attempt too.
         """
         rounds = self._reporter.round
+        was_refused = False
         with suppress(FedwardError):  # The attempt may have left nothing that can be read.
             state = progress(run)
             rounds = max(rounds, state["round"])
-            self._refused_by_sites = bool(state["refused"])
+            was_refused = bool(state["refused"])
         if rounds > self._finished_rounds:
             self._fruitless_attempts = 0
         else:
             self._fruitless_attempts += 1
         self._finished_rounds = rounds
         self._reporter.round = rounds
+        return was_refused
 
     def _reach(self, action: Callable[[RemoteSession], _Result]) -> _Result:
         """Do something at the server; while it cannot be reached, retry until patience ends."""

@@ -8,7 +8,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotRunning, NoClientsAvailable
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedward.flare.jobs.remote import RemoteSession, UnreachableError
-from fedward.flare.jobs.status import LOST, has_ended, job_progress
+from fedward.flare.jobs.status import LOST, has_ended, job_progress, meta_of
 from fedward.flare.jobs.stopped_jobs import StoppedJobs
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Watch:
             What FLARE says of the job at its end, with a ``status`` of ours where FLARE does not
             know it; None while the job goes on.
         """
-        meta = dict(flare.get_job_meta(self.job_id))
+        meta = meta_of(flare, self.job_id)
         if has_ended(meta):
             return {**meta, "status": self._end_status(meta)}
         server = flare.get_system_info()
