@@ -163,6 +163,7 @@ def initial_model(
     if weights is None:
         return FirstModel(_copied(net), None, base)
     tensors = take_over(net, weights, data.classes, algorithm.requirements.tensors.per_class)
+    algorithm.complete(net, tensors["taken"])
     state = _copied(net)
     digest = wire.model_digest(wire.flatten("model", state))
     return FirstModel(state, {**weights.facts, **tensors, "model": digest}, base)

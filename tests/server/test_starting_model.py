@@ -21,6 +21,7 @@ from fedward.storage.model_files import StoredState, save_json
 from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from interrupted import interrupted
+from run_files import assert_equal
 from running import run_experiment
 from starting import initial_model
 from tiny import tiny
@@ -116,6 +117,19 @@ def test_auxiliary_classifiers_of_other_classes_are_fresh_too(tmp_path: Path) ->
     source = finished(tmp_path / "source", mcdal(classes))
     assert taken(mcdal(classes), source)[1]["new"] == []
     assert parts(taken(mcdal(classes[::-1]), source)[1]["new"]) == {"classifier", "auxiliary"}
+
+
+def test_psi_is_its_share_of_what_was_taken(tmp_path: Path) -> None:
+    """FedMatch splits θ in two; a ψ of other weights would be no part of it."""
+    state, facts = taken(tiny("fedmatch"), finished(tmp_path / "fedavg", tiny("fedavg")))
+    psi = {name: tensor for name, tensor in state.items() if name.startswith("psi.")}
+    assert psi
+    for name, tensor in psi.items():
+        assert name in facts["new"]
+        torch.testing.assert_close(tensor, state[name.removeprefix("psi.")] / 6)
+    trained = finished(tmp_path / "fedmatch", tiny("fedmatch"))
+    again, _ = taken(tiny("fedmatch"), trained)
+    assert_equal(again, dict(StoredState(trained / "model.safetensors")))
 
 
 def test_a_classifier_that_stayed_at_sites_is_not_taken(tmp_path: Path) -> None:

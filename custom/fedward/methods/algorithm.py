@@ -1,8 +1,10 @@
 """What an algorithm is to the runtime: its settings, its requirements, and its two halves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+from torch import nn
 
 from fedward.methods.abilities import LabelPurchases, NetworkExtension, PictureMaker
 from fedward.methods.local import Phase
@@ -65,6 +67,16 @@ class Algorithm(Protocol[StateT]):
     """Draws what :attr:`Federation.show` keeps."""
 
     def __init__(self, settings: Any) -> None: ...
+
+    def complete(self, net: nn.Module, taken: Collection[str]) -> None:
+        """Set what :attr:`extend` added, once a network has taken over weights of another run.
+
+        By default it stays as in a fresh network.
+
+        Args:
+            net: the network, changed in place.
+            taken: names of the tensors that were taken over.
+        """
 
     def start(self, model: State) -> StateT:
         """Return the state before the first round."""

@@ -47,7 +47,8 @@ class Batch:
     peers: Tensor | None = None
     """(P, B, K) probabilities of the peers on ``weak``, without gradient; None without peers."""
     which: Tensor | None = None
-    """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
+    """(B,) int64: a number for each unlabelled image, the same in all rounds of a run, until labels
+    are bought or images refused."""
 
 
 LogitRule: TypeAlias = Callable[[Tensor], Tensor]
@@ -72,7 +73,7 @@ class RoundInputs:
     generator: torch.Generator = field(default_factory=torch.Generator)
     """CPU generator of everything that the objective itself draws in this phase."""
     class_counts: Tensor | None = None
-    """(K,) labelled images of each class at the site; None: the site has no labels."""
+    """(K,) labelled images of each class at the site; zeros or None: the site has no labels."""
     seen_by_losses: LogitRule = unchanged
     """Rule of :mod:`fedward.methods.missing_classes`, for losses against labels of either kind."""
     outputs: Outputs = SOFTMAX

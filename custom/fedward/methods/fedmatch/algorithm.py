@@ -1,13 +1,15 @@
 """FedMatch's rounds (Jeong et al., ICLR 2021, labels at the clients)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from torch import nn
 
 from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
-from fedward.methods.fedmatch.decomposition import NAME, add_psi
+from fedward.methods.fedmatch.decomposition import NAME, add_psi, set_psi
 from fedward.methods.fedmatch.helpers import HelperModel
 from fedward.methods.fedmatch.objective import FedMatchObjective
 from fedward.methods.fedmatch.settings import FedMatchSettings
@@ -79,6 +81,10 @@ class FedMatch(Algorithm[FedMatchState]):
                 Feature.TRAIN_ADAPTERS: needs_all_parameters,
             },
         )
+
+    def complete(self, net: nn.Module, taken: Collection[str]) -> None:
+        """Let ψ be the same share of the θ that was taken over, unless ψ was taken over as well."""
+        set_psi(net, except_for=taken)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return one phase, which trains σ on labelled and ψ on unlabelled images."""

@@ -5,8 +5,9 @@ evaluated, exported and compared without ψ. Averages are linear, so that the me
 of ψ is the mean of σ.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
@@ -38,6 +39,15 @@ def add_psi(net: nn.Module) -> None:
             owner = owner.get_submodule(parent)
         owner.register_parameter(name, nn.Parameter(SHARE * parameter.detach()))
     net.add_module(NAME, root)
+
+
+@torch.no_grad()
+def set_psi(net: nn.Module, except_for: Collection[str]) -> None:
+    """Set ψ to its share of θ, except for the tensors ``psi.<name>`` that are named."""
+    theta = theta_of(net)
+    for name, psi in psi_of(net).items():
+        if f"{NAME}.{name}" not in except_for:
+            psi.copy_(SHARE * theta[name])
 
 
 def psi_of(net: nn.Module) -> dict[str, nn.Parameter]:

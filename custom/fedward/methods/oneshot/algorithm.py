@@ -52,8 +52,8 @@ class OneShot(Algorithm[ServerState]):
     """A linear classifier of a frozen encoder's features, in closed form (FedCGS).
 
     It is the classifier of all images in one place, whichever site they are at, up to rounding in
-    float32. What happens with fewer replies than asked for is as in FedAvg, with the sums of the
-    sites that replied.
+    float32, unless ``largest_share`` lowers the weight of a site. What happens with fewer replies
+    than asked for is as in FedAvg, with the sums of the sites that replied.
 
     Deviates: FedCGS divides by the covariance of all images, class means included, and does not
     shrink it. Its second round, in which sites train models of their own, is left out.
