@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
+import fresh_seeds
 import shipped_jobs
 from fedward.errors import ConfigError
 from fedward.lab.bench.records import read_records
-from measured import KEPT, Line, Measurement, lines_of, measure_missing, page_text, read_lines
+from fedward.lab.bench.study import read_study
+from measured import KEPT, ROOT, Line, Measurement, lines_of, measure_missing, page_text, read_lines
 from out_of_distribution import OutOfDistribution
+from robustness import Robustness
 
 DOCS = KEPT.parents[2]
 RESULTS = DOCS / "results"
 MEASUREMENTS = {
+    "robustness.md": Robustness(),
     "out_of_distribution.md": OutOfDistribution(),
     "tables/out_of_distribution.md": OutOfDistribution(),
 }
@@ -57,6 +61,18 @@ def test_the_page_of_the_shipped_jobs_has_the_tables_of_the_kept_lines() -> None
     page = DOCS / "running.md"
     command = f"run benchmarks/shipped_jobs.py --page {page}"
     assert page.read_text(encoding="utf-8") == page_text(page, tables), command
+
+
+def test_the_results_have_the_claims_under_fresh_seeds() -> None:
+    page = RESULTS / "README.md"
+    command = f"run benchmarks/fresh_seeds.py --page {page}"
+    assert page.read_text(encoding="utf-8") == page_text(page, fresh_seeds.tables()), command
+
+
+def test_seeds_of_a_study_are_not_fresh() -> None:
+    study = read_study(ROOT / "benchmarks" / "studies" / "heads_skin.json")
+    with pytest.raises(ConfigError, match="has seeds of its study: 31, 32"):
+        fresh_seeds.fresh_results(study, RESULTS / "data" / "heads_skin.jsonl")
 
 
 def test_a_line_that_says_something_else_changes_a_table() -> None:

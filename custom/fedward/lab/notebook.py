@@ -100,7 +100,7 @@ def run(  # noqa: PLR0913 - named choices of one run
         DataError: some site files or images cannot be used, nothing would be measured, or the site
             files of a resumed run are missing.
         RunError: the folder is not empty, the run to resume has another experiment, or the run
-            cannot continue, for example because no site replied in three exchanges in a row.
+            cannot continue, for example because no site replied in three rounds in a row.
     """
     site_folder = Path(site_files) if site_files else None
     simulation = Simulation(

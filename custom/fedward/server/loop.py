@@ -92,8 +92,8 @@ def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are key
     Raises:
         RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
             reached.
-        RunError: no usable replies in three exchanges in a row; no round changed the model; the
-            folder does not fit ``experiment`` or ``init``, or another process writes it.
+        RunError: no usable replies in three rounds in a row; no round changed the model; the folder
+            does not fit ``experiment`` or ``init``, or another process writes it.
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
             no images of the server's own although the method needs some, or ``init`` cannot be
             used.
