@@ -14,7 +14,7 @@ from fedward.methods.local import RoundInputs
 from fedward.methods.pseudo_labels.balanced import (
     COUNTS,
     HIGHEST,
-    TAIL,
+    RARE,
     Balanced,
     balanced_thresholds,
     rescue,
@@ -46,7 +46,7 @@ def test_thresholds_by_hand() -> None:
         [0.9, *(share + 0.84 - deviation for share in (0.12, 0.06, 0.02))]
     )
     assert thresholds.tolist() == pytest.approx([0.9, 0.88168, 0.82168, 0.78168], abs=1e-5)
-    assert (shares < TAIL / 10).tolist() == [False, False, False, True]
+    assert (shares < RARE).tolist() == [False, False, False, True]
 
 
 def test_rescue_by_hand() -> None:
@@ -99,7 +99,7 @@ def test_counts_are_of_labels_kept_in_a_round(size: tuple[int, int, int], batche
     for batch in range(batches):
         rows = random_rows(images, classes, seed + batch)
         pseudo_labels = labeller.label(rows, statistics)
-        labels, keep = rescue(rows, balanced_thresholds(shares, 0.5), shares < TAIL / 10)
+        labels, keep = rescue(rows, balanced_thresholds(shares, 0.5), shares < RARE)
         assert torch.equal(pseudo_labels.labels, labels)
         assert torch.equal(pseudo_labels.keep, keep)
         for label in labels[keep].tolist():
@@ -122,7 +122,7 @@ def test_equal_counts_give_one_threshold() -> None:
     for counts in (torch.tensor([7, 7, 7]), torch.zeros(3)):
         shares = shares_of_ten(counts)
         assert balanced_thresholds(shares, 0.84, highest=1.0).tolist() == pytest.approx([0.94] * 3)
-        assert not (shares < TAIL / 10).any()
+        assert not (shares < RARE).any()
 
 
 @grid

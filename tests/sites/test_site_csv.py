@@ -527,7 +527,6 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
             {"kind": "npz", "file": "a.npz", "max_set_aside": 0.1},
             "expected max_rejected, its new name, found 0.1",
         ),
-        ([1, 2], "field kind"),
     ],
 )
 def test_a_wrong_site_file_names_the_field(hospital, content, found):

@@ -24,7 +24,8 @@ def fold(
     """
     groups = max(places) + 1
     of_group = np.zeros((len(probabilities), groups))
-    np.add.at(of_group.T, list(places), np.asarray(probabilities, np.float64).T)
+    for of_class, group in zip(np.asarray(probabilities, np.float64).T, places, strict=True):
+        of_group[:, group] += of_class
     group_of_class = np.asarray(places, np.int64)
     return of_group, group_of_class[np.asarray(labels, np.int64)]
 

@@ -243,16 +243,16 @@ def binned(values: Values, *weights: NDArray[Any]) -> list[Values]:
     interval = np.clip(np.searchsorted(EDGES, values, side="right") - 1, 0, INTERVALS - 1)
     images = np.bincount(interval, minlength=INTERVALS)
     merged_into = np.arange(INTERVALS)
-    too_small = list[int]()
-    last_whole = 0
+    waiting = list[int]()  # Intervals that have too few images so far, even together.
+    lowest_kept = 0
     for index in reversed(range(INTERVALS)):
-        too_small.append(index)
-        if images[too_small].sum() >= SMALLEST_COUNT:
-            merged_into[too_small] = index
-            last_whole = index
-            too_small = []
+        waiting.append(index)
+        if images[waiting].sum() >= SMALLEST_COUNT:
+            merged_into[waiting] = index
+            lowest_kept = index
+            waiting = []
     # The lowest intervals may have too few images left: they join the interval above.
-    merged_into[too_small] = last_whole
+    merged_into[waiting] = lowest_kept
     sums = []
     for column in (np.ones(len(values)), *weights):
         by_interval = np.bincount(merged_into[interval], weights=column, minlength=INTERVALS)

@@ -92,11 +92,14 @@ class Approvals:
         Raises:
             ConfigError: the job is not approved.
         """
+        self._require_approved(digest)  # Before a folder is made for the lock.
         with self._locked(digest):
-            entry = self.entry(digest)
-            if entry.approved is None:
-                raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
+            self._require_approved(digest)
             self._path(digest).unlink()
+
+    def _require_approved(self, digest: str) -> None:
+        if self.entry(digest).approved is None:
+            raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[None]:

@@ -395,6 +395,7 @@ class RunFolder:
         """
         for log in self._logs:
             lines = self._lines.pop(log, [])
+            # An empty log is made, too, as the lengths of all are kept.
             if lines or not self._states.log(log).exists():
                 append(self._states.log(log), "".join(lines).encode())
 

@@ -1,6 +1,7 @@
 """The states that a run folder keeps: which there are, and which of them are whole."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -122,7 +123,10 @@ def recorded_states(run: Path) -> dict[int, str | None]:
     A run that went back to an earlier round has no later ones.
     """
     states: dict[int, str | None] = {}
+    # Rounds from here on, in older rows, are of a course of the run that was given up.
+    earliest = math.inf
     for row in audit.rows(run, "committed", "resumed"):  # The newest row comes first.
-        if not states or row["details"]["round"] < min(states):
-            states[row["details"]["round"]] = row["details"]["state"]
+        if row["details"]["round"] < earliest:
+            earliest = row["details"]["round"]
+            states[earliest] = row["details"]["state"]
     return states

@@ -38,7 +38,10 @@ def _below(results: Results) -> str:
     below = [(title, difference) for title, difference in compared if _is_below(difference)]
     baseline = results.study.rows[baseline_of(results)].title
     if not below:
-        return f"No row has its whole interval of {metric_name(metric)} below *{baseline}*."
+        return (
+            f"No row that trains has its whole interval of {metric_name(metric)} below "
+            f"*{baseline}*."
+        )
     below.sort(key=lambda titled: titled[1].gap.mean)
     rows = [_named(title, difference) for title, difference in below[:_MOST_ROWS]]
     more = len(below) - len(rows)

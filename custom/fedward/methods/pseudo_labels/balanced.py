@@ -23,11 +23,10 @@ from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 HIGHEST = 0.95
 """Largest threshold of a class. Authors' code: 0.9 for skin lesions and SVHN, else 0.95."""
-TAIL = 0.3
-"""A class with less than this part of an equal share is rare.
-
-Authors' code: 0.03 where the mean share is 0.1.
-"""
+EQUAL_SHARE = 0.1
+"""Mean of the shares of :func:`shares_of_ten`."""
+RARE = 0.3 * EQUAL_SHARE
+"""A class with less than this share is rare, as in the authors' code."""
 COUNTS = "pseudo_label_counts"
 """Role in a site's memory: ``{"kept": (K,)}``, pseudo-labels by class of the last round."""
 
@@ -157,7 +156,7 @@ class Balanced(Labeller):
         require_rows("balanced.label", probabilities)
         shares = shares_of_ten(statistics["before"])
         thresholds = balanced_thresholds(shares, self._threshold)
-        labels, keep = rescue(probabilities, thresholds, shares < TAIL / 10)
+        labels, keep = rescue(probabilities, thresholds, shares < RARE)
         return PseudoLabels(labels, keep, statistics)
 
     @torch.no_grad()
