@@ -25,7 +25,7 @@ import numpy as np
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.console.console import Console
 from fedward.errors import RunError
-from fedward.evaluation import mean_and_interval
+from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.jobs import site_names
 from fedward.lab.bench.markdown import Table, gap_text, interval_text
 from fedward.lab.local import LocalTransport
@@ -38,6 +38,8 @@ from measured import Line, Measurement, run
 SITES = site_names(10)
 HOSTILE = "site-8"
 LONER = "site-9"
+ALIKE = ("site-6", "site-7")
+"""Honest sites whose images and classes are drawn as those of the hostile site."""
 SEEDS = (1, 2, 3, 4, 5)
 ROUNDS = 60
 AVERAGES: dict[str, dict[str, Any]] = {
@@ -159,6 +161,7 @@ class Robustness(Measurement):
         return {
             "robustness_honest_sites": accuracy_table(honest),
             "robustness_site_9": accuracy_table(loner),
+            "robustness_differences": differences_table(lines),
             "robustness_last_rounds": last_rounds_table(lines),
         }
 
@@ -223,8 +226,42 @@ def accuracy_table(values: Mapping[tuple[str, str], Sequence[float]]) -> str:
 def accuracy_text(values: Sequence[float]) -> str:
     """Return a mean over seeds with its 95 % t interval, and how many runs failed."""
     failed = len(SEEDS) - len(values)
-    text = interval_text(values, "accuracy") if values else ""
+    # Ruined models all name one class: equal values have no spread to make an interval of.
+    are_equal = len(set(values)) == 1
+    text = f"{values[0]:.3f}" if are_equal else interval_text(values, "accuracy")
     return f"{text} in {len(values)} runs, {failed} failed" if failed else text
+
+
+def differences_table(lines: Sequence[Line]) -> str:
+    """Return what the attack costs robust means, paired by seed, by groups of honest sites."""
+    honest = [site for site in SITES if site != HOSTILE]
+    groups = {
+        "all nine": honest,
+        "6 and 7, like the hostile one": ALIKE,
+        "the other seven": [site for site in honest if site not in ALIKE],
+    }
+    table = Table(
+        ["honest sites", "average", "minus no attack", "minus without site 8"], left=(0, 1)
+    )
+    for (title, sites), average in product(groups.items(), list(AVERAGES)[1:]):
+        attacked = means_of(lines, average, REVERSED, sites)
+        unattacked = means_of(lines, average, HONEST, sites)
+        without = means_of(lines, "weighted mean", ABSENT, sites)
+        table.add(
+            title,
+            average,
+            gap_text(paired_difference(attacked, unattacked)),
+            gap_text(paired_difference(attacked, without)),
+        )
+    return table.markdown()
+
+
+def means_of(lines: Sequence[Line], average: str, attack: str, sites: Sequence[str]) -> list[float]:
+    """Return the mean accuracy over some sites in each run that ended, by seed."""
+    return [
+        fmean(outcome["test"][site] for site in sites)
+        for outcome in finished(lines, average, attack)
+    ]
 
 
 def last_rounds_table(lines: Sequence[Line]) -> str:
