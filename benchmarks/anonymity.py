@@ -88,7 +88,7 @@ LEAKS = {
 }
 """Age in rounds of the models an attacker knows; None for no model."""
 ATTACKERS = ("classes", *LEAKS)
-EXACT = 0.05
+LARGEST_ERROR = 0.05
 """Relative error below which a reconstructed model counts as the victim's: peers are rounded before
 they travel.
 """
@@ -404,19 +404,17 @@ def rate_table(
 
 def coalition_table(lines: Sequence[Line]) -> str:
     """Return a table of how well all other sites together compute the model of one."""
-    table = Table(
-        ["sites", "T", "models", "computed exactly", "median error", "largest error"], left=()
-    )
+    table = Table(["sites", "T", "models", "computed", "median error", "largest error"], left=())
     for sites, size in product(SITES, SIZES):
         errors = [error for outcome in of_case(lines, sites, size) for error in outcome["errors"]]
-        exact = rate(error < EXACT for error in errors)
+        found = rate(error < LARGEST_ERROR for error in errors)
         table.add(
             f"{sites}",
             f"{size}",
-            f"{exact.guesses}",
-            rate_text(exact),
-            f"{median(errors):.1e}",
-            f"{max(errors):.1e}",
+            f"{found.guesses}",
+            rate_text(found),
+            f"{median(errors):.3f}",
+            f"{max(errors):.3f}",
         )
     return table.markdown()
 

@@ -9,6 +9,7 @@ import pytest
 
 import fresh_seeds
 import shipped_jobs
+from anonymity import Anonymity
 from fedward.errors import ConfigError
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.study import read_study
@@ -19,6 +20,8 @@ from robustness import Robustness
 DOCS = KEPT.parents[2]
 RESULTS = DOCS / "results"
 MEASUREMENTS = {
+    "anonymity.md": Anonymity(),
+    "tables/anonymity.md": Anonymity(),
     "robustness.md": Robustness(),
     "out_of_distribution.md": OutOfDistribution(),
     "tables/out_of_distribution.md": OutOfDistribution(),

@@ -215,5 +215,7 @@ def test_a_page_says_where_its_rows_fail() -> None:
 
 def test_a_page_names_no_row_that_is_not_below() -> None:
     text = shortcomings(results_of(STUDY))
-    assert "No row that trains has its whole interval of Accuracy below *FedAvg, few labels*." in text
+    assert (
+        "No row that trains has its whole interval of Accuracy below *FedAvg, few labels*." in text
+    )
     assert "- Classes with *SSFL*: Macro F1 is 0.700 and Accuracy 0.700.\n" in text
