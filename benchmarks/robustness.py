@@ -27,6 +27,7 @@ from fedward.console.console import Console
 from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.jobs import site_names
+from fedward.lab.bench.comparisons import in_common
 from fedward.lab.bench.markdown import Table, gap_text, interval_text
 from fedward.lab.local import LocalTransport
 from fedward.methods import method_of
@@ -250,18 +251,22 @@ def differences_table(lines: Sequence[Line]) -> str:
         table.add(
             title,
             average,
-            gap_text(paired_difference(attacked, unattacked)),
-            gap_text(paired_difference(attacked, without)),
+            gap_text(paired_difference(*in_common(attacked, unattacked))),
+            gap_text(paired_difference(*in_common(attacked, without))),
         )
     return table.markdown()
 
 
-def means_of(lines: Sequence[Line], average: str, attack: str, sites: Sequence[str]) -> list[float]:
-    """Return the mean accuracy over some sites in each run that ended, by seed."""
-    return [
-        fmean(outcome["test"][site] for site in sites)
-        for outcome in finished(lines, average, attack)
-    ]
+def means_of(
+    lines: Sequence[Line], average: str, attack: str, sites: Sequence[str]
+) -> dict[int, float]:
+    """Return seed -> mean accuracy over some sites, of the runs that ended."""
+    return {
+        line.cell["seed"]: fmean(line.outcome["test"][site] for site in sites)
+        for line in lines
+        if (line.cell["average"], line.cell["attack"]) == (average, attack)
+        and "failed" not in line.outcome
+    }
 
 
 def last_rounds_table(lines: Sequence[Line]) -> str:

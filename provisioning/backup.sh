@@ -18,8 +18,10 @@ for process in /proc/[0-9]*; do
     mapfile -d '' -t words 2>/dev/null <"$process/cmdline" || continue
     [[ " ${words[*]}" == *" nvflare.private."* ]] || continue
     for ((place = 1; place < ${#words[@]}; place++)); do
-        # FLARE names the kit by the path that it was started by, which may lead over a link.
-        if [ "${words[place - 1]}" = -m ] && [ "$(realpath -m -- "${words[place]}")" = "$kit" ]; then
+        [ "${words[place - 1]}" = -m ] || continue
+        # FLARE names the kit by the path that it was started by, which may lead over a link. A workspace has kits in it.
+        started=$(realpath -m -- "${words[place]}")
+        if [ "$started" = "$kit" ] || [[ "$started" == "$kit"/* ]]; then
             echo "kit $kit: expected a participant that is stopped, found process ${process#/proc/}." \
                 "Stop it first: a copy of files that are being written may be of no use." >&2
             exit 1

@@ -392,8 +392,10 @@ def test_the_authority_is_backed_up_too(workspace, tmp_path):
     )
 
 
-@pytest.mark.parametrize("started_by", ["kit", "link"])
-def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path, started_by):
+@pytest.mark.parametrize(
+    ("folder", "started_by"), [("kit", "kit"), ("kit", "link"), ("workspace", "kit")]
+)
+def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path, folder, started_by):
     site = kit(workspace, SITE)
     started = site
     if started_by == "link":
@@ -411,7 +413,8 @@ def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path, started_b
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        done = run(PROVISIONING / "backup.sh", site, tmp_path / "backup.tar")
+        packed = workspace if folder == "workspace" else site
+        done = run(PROVISIONING / "backup.sh", packed, tmp_path / "backup.tar")
         process.communicate(b"\n")
     assert done.returncode == 1
     assert f"found process {process.pid}" in done.stderr

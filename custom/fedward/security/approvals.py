@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,10 @@ class Approvals:
 
     def ask(self, experiment: Experiment) -> bool:
         """Return whether a job is approved; record a job that asks for the first time."""
-        with self._locked(experiment.digest):
-            entry = self.entry(experiment.digest)
-            if entry.experiment is None:
+        entry = self.entry(experiment.digest)
+        if entry.experiment is None:
+            with self._locked(experiment.digest):
+                entry = self.entry(experiment.digest)
                 settings = experiment.model_dump(mode="json")
                 self._write(Entry(entry.digest, now(), entry.approved, settings))
         return entry.approved is not None
@@ -106,7 +107,12 @@ class Approvals:
         """Hold a job's entry, so that no approval is lost while its site writes that it asks."""
         path = self._path(digest)
         make_folder(self._folder, PRIVATE)
-        with locked(path):
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(path))
+            except OSError as error:
+                lock = path.with_name(f".{path.name}.lock")
+                raise _untrusted(lock, f"{type(error).__name__}: {error}") from error
             yield
 
     def _write(self, entry: Entry) -> None:

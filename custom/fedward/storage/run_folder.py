@@ -262,6 +262,12 @@ class RunFolder:
         best = self.best()
         if best and best[0] > newest:
             # It is of a round that was given up, in the moment in which the process was killed.
+            _log.warning(
+                "the best model is removed, as its round %d is after the state of round %d that "
+                "the run goes on from",
+                best[0],
+                newest,
+            )
             for name in ("best.json", "best.safetensors"):
                 (self.path / name).unlink(missing_ok=True)
         for log, length in self._states.lengths(newest).items():
