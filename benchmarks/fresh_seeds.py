@@ -18,7 +18,14 @@ from fedward.lab.bench.markdown import Table, gap_text, metric_name
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Claim, Study
-from fedward.lab.bench.verdicts import Verdict, claimed_values, mean_of_variants, names_of, verdicts
+from fedward.lab.bench.verdicts import (
+    Verdict,
+    claimed_values,
+    mean_of_variants,
+    names_of,
+    share_of,
+    verdicts,
+)
 from measured import page_text
 from results_table import RESULTS, recorded_studies
 
@@ -71,10 +78,9 @@ def _cells(fresh: Results, verdict: Verdict) -> list[str]:
     claim = verdict.judged.claim
     assert verdict.judged.gap is not None, "a shown claim has a difference"
     our_name, their_name = names_of(fresh.study, claim)
-    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of "
     statement = (
-        f"{metric_name(claim.metric)}: {our_name} {claim.direction} than {share}{their_name}"
-        f"{mean_of_variants(fresh.study, claim)}"
+        f"{metric_name(claim.metric)}: {our_name} {claim.direction} than "
+        f"{share_of(claim)}{their_name}{mean_of_variants(fresh.study, claim)}"
     )
     ours, theirs = claimed_values(fresh, claim)
     sign = 1 if claim.direction == "higher" else -1

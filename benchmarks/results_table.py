@@ -13,12 +13,12 @@ from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import read_study
 from fedward.lab.bench.summary import Page, summary_table
+from measured import ROOT, page_text
 
-ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "docs" / "results"
-WITH_CLAIMS = "studies with claims"
+WITH_CLAIMS = "studies_with_claims"
 """Name of the table of studies whose claims stood in their files before they ran."""
-EARLIER = "earlier studies"
+EARLIER = "earlier_studies"
 """Name of the table of studies that were recorded without claims."""
 NOTE = """\
 The column *few labels* has values, the others have differences from it. Brackets are 95 %
@@ -48,20 +48,17 @@ def texts() -> dict[Path, str]:
     recorded = recorded_studies()
     with_claims = [study for study in recorded if study.results.study.claims]
     earlier = [study for study in recorded if not study.results.study.claims]
-
-    first_page = ROOT / "README.md"
-    note = NOTE.format(studies="docs/studies.md")
-    table = f"{note}\n\n{_table(with_claims, 'docs/results/')}"
-    first_text = _with_table(first_page.read_text(encoding="utf-8"), WITH_CLAIMS, table)
-
-    results_page = RESULTS / "README.md"
-    note = NOTE.format(studies="../studies.md")
-    table = f"{note}\n\n{_table(with_claims, '')}"
-    text = _with_table(results_page.read_text(encoding="utf-8"), WITH_CLAIMS, table)
-    return {
-        first_page: first_text,
-        results_page: _with_table(text, EARLIER, _table(earlier, "")),
-    }
+    new = {}
+    for page in (ROOT / "README.md", RESULTS / "README.md"):
+        at_root = page.parent == ROOT
+        to_results = "docs/results/" if at_root else ""
+        note = NOTE.format(studies="docs/studies.md" if at_root else "../studies.md")
+        tables = {
+            WITH_CLAIMS: f"{note}\n\n{_table(with_claims, to_results)}",
+            EARLIER: _table(earlier, to_results),
+        }
+        new[page] = page_text(page, tables)
+    return new
 
 
 def recorded_studies() -> list[Recorded]:
@@ -90,15 +87,6 @@ def recorded_studies() -> list[Recorded]:
 def _table(recorded: Sequence[Recorded], to_results: str) -> str:
     """Return a table whose links begin with the way from its page to the folder of results."""
     return summary_table([Page(study.results, f"{to_results}{study.page}") for study in recorded])
-
-
-def _with_table(text: str, name: str, table: str) -> str:
-    """Return a page's text with the table of a name in its place."""
-    begin = f"<!-- {name} -->"
-    end = f"<!-- end {name} -->"
-    before, _, rest = text.partition(begin)
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
 if __name__ == "__main__":

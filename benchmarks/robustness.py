@@ -153,11 +153,11 @@ class Robustness(Measurement):
 
     def tables(self, lines: Sequence[Line]) -> dict[str, str]:
         honest = {
-            case: [fmean(outcome["test"].values()) for outcome in finished(lines, *case)]
+            case: [fmean(line.outcome["test"].values()) for line in finished(lines, *case)]
             for case in CASES
         }
         loner = {
-            case: [outcome["test"][LONER] for outcome in finished(lines, *case)] for case in CASES
+            case: [line.outcome["test"][LONER] for line in finished(lines, *case)] for case in CASES
         }
         return {
             "robustness_honest_sites": accuracy_table(honest),
@@ -200,12 +200,12 @@ def accuracies(
     }
 
 
-def finished(lines: Sequence[Line], average: str, attack: str) -> Iterator[Mapping[str, Any]]:
-    """Yield what came out of the runs that ended."""
+def finished(lines: Sequence[Line], average: str, attack: str) -> Iterator[Line]:
+    """Yield the lines of the runs that ended."""
     for line in lines:
         case = (line.cell["average"], line.cell["attack"])
         if case == (average, attack) and "failed" not in line.outcome:
-            yield line.outcome
+            yield line
 
 
 def accuracy_table(values: Mapping[tuple[str, str], Sequence[float]]) -> str:
@@ -263,9 +263,7 @@ def means_of(
     """Return seed -> mean accuracy over some sites, of the runs that ended."""
     return {
         line.cell["seed"]: fmean(line.outcome["test"][site] for site in sites)
-        for line in lines
-        if (line.cell["average"], line.cell["attack"]) == (average, attack)
-        and "failed" not in line.outcome
+        for line in finished(lines, average, attack)
     }
 
 
@@ -274,8 +272,8 @@ def last_rounds_table(lines: Sequence[Line]) -> str:
     table = Table(["average", f"validation accuracy, round {ROUNDS} minus round {ROUNDS - CURVE}"])
     for average in AVERAGES:
         rises = [
-            fmean(outcome["val"].values()) - fmean(outcome["earlier"].values())
-            for outcome in finished(lines, average, HONEST)
+            fmean(line.outcome["val"].values()) - fmean(line.outcome["earlier"].values())
+            for line in finished(lines, average, HONEST)
         ]
         table.add(average, gap_text(mean_and_interval(rises)))
     return table.markdown()

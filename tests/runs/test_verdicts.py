@@ -232,7 +232,7 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
     _check_card(verdict, card)
 
 
-def judged(federation: Federation) -> Verdict:
+def verdict_of(federation: Federation) -> Verdict:
     with TemporaryDirectory() as folder:
         run, _, _ = write(Path(folder), federation)
         verdict = Verdict.of(run)
@@ -242,7 +242,7 @@ def judged(federation: Federation) -> Verdict:
 
 @pytest.mark.parametrize(("right", "named"), [(880, 90), (920, 95)])
 def test_the_surest_answers_are_right_for_no_fewer_than_all_answers(right: int, named: int) -> None:
-    verdict = judged(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+    verdict = verdict_of(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
     # Nothing tells right answers from wrong ones, so no share of the surest ones is better.
     confidence = ConfidenceHistogram.of_answers(np.full(1000, 0.97), np.arange(1000) < right)
     overall = Measured.of_counts("", right, 1000)
@@ -253,7 +253,7 @@ def test_the_surest_answers_are_right_for_no_fewer_than_all_answers(right: int, 
 def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
     federation = Federation([[90] * 4] * 2, 9.0, False, 0, 0, 0, women=0.5, fewer_women=0.9)
     weak = Measured.of_counts("A", 3, 90)
-    verdict = replace(judged(federation), level="mixed", exclusive=False, classes=(weak,))
+    verdict = replace(verdict_of(federation), level="mixed", exclusive=False, classes=(weak,))
     assert [one.title for one in verdict.low_subgroups] == ["women (sex)"]
     assert verdict_words.why_ask_always(verdict) == "it finds less in women (sex)"
     assert "it finds fewer than half of the images of A" in verdict_words.lead(verdict)

@@ -28,7 +28,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.survey import Survey
 from fedward.operation.measured import measured_by, unmeasured
 from fedward.operation.next_step import NO_LABELS
-from fedward.runs.sentences import MOST_SITES
+from fedward.runs.sentences import MOST_SITES, omitted_sites
 from fedward.sites import load_site
 from fedward.sites.check import site_problems
 from fedward.sites.dark_images import dark_images
@@ -310,7 +310,7 @@ def _table(experiment: Experiment, sites: Sequence[OpenedSite]) -> Iterator[str]
         cells = (*sizes, site.left_out, f"{site.seen_classes}/{classes}")
         yield _row(shortened(site.name, width), cells, width)
     if len(sites) > MOST_SITES:
-        yield f"and {count(len(sites) - MOST_SITES, 'more site')}"
+        yield omitted_sites(len(sites))
     totals = [sum(site.sizes[name] for site in sites) for name in names]
     left_out = sum(site.left_out for site in sites)
     yield _row("all", (*totals, left_out, ""), width)

@@ -19,11 +19,15 @@ def named(sites: Sequence[str]) -> str:
     return ", ".join(unique) or "none"
 
 
-def more_sites(number: int) -> str:
+def omitted_sites(number: int) -> str:
     """Return how many of ``number`` sites a terminal omits; empty if all of them are shown."""
-    if number <= MOST_SITES:
-        return ""
-    return f"and {count(number - MOST_SITES, 'more site')}, which the run folder names"
+    return f"and {count(number - MOST_SITES, 'more site')}" if number > MOST_SITES else ""
+
+
+def more_sites(number: int) -> str:
+    """Return the same with the place where they are named, for sites of a run."""
+    omitted = omitted_sites(number)
+    return f"{omitted}, which the run folder names" if omitted else ""
 
 
 def leaked(leaks: Mapping[str, int]) -> list[str]:

@@ -404,13 +404,12 @@ def took_no_part(verdict: Verdict) -> str:
         )
     if tested.without_training_images:
         sites = tested.without_training_images
-        if len(sites) == 1:
-            evaluate, have = "only evaluates", "it has"
-        else:
-            evaluate, have = "only evaluate", "they have"
+        is_one = len(sites) == 1
+        only_evaluate = "only evaluates" if is_one else "only evaluate"
+        they_have = "it has" if is_one else "they have"
         sentences.append(
-            f"{len(sites)} of {all_sites} {evaluate} the model{_in_brackets(sites)}: {have} no "
-            "training images."
+            f"{len(sites)} of {all_sites} {only_evaluate} the model{_in_brackets(sites)}: "
+            f"{they_have} no training images."
         )
     if tested.not_evaluated:
         sites = tested.not_evaluated

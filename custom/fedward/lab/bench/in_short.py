@@ -12,6 +12,7 @@ from fedward.lab.bench.verdicts import (
     mean_of_variants,
     names_of,
     p_text,
+    share_of,
     verdicts,
 )
 
@@ -76,7 +77,7 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     our_name, their_name = names_of(results.study, claim)
     compared = f"with *{their_name}*"
     if claim.share != 1:
-        compared = f"{100 * claim.share:g} % of that of *{their_name}*"
+        compared = f"{share_of(claim)}that of *{their_name}*"
     only = ""
     if verdict.p_overlapping > LEVEL:
         p = p_text(verdict.p_overlapping)

@@ -136,9 +136,9 @@ def _sentence(results: Results, verdict: Verdict) -> str:
     claim = verdict.judged.claim
     our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
-    share = "" if claim.share == 1 else f"{100 * claim.share:g} % of "
     statement = (
-        f"{metric} of *{our_name}* is {claim.direction} than {share}that of *{their_name}*"
+        f"{metric} of *{our_name}* is {claim.direction} than {share_of(claim)}that of "
+        f"*{their_name}*"
         f"{mean_of_variants(study, claim)}"
     )
     gap = verdict.judged.gap
@@ -166,6 +166,14 @@ def p_text(p: float) -> str:
     # Near the level there are more digits, so that the reader sees on which side of it p is.
     digits = 5 if round(p, 3) == LEVEL else 3
     return f"p = {p:.{digits}f}"
+
+
+def share_of(claim: Claim) -> str:
+    """Return what pages write before the value that a claim takes a share of; empty for all of it.
+
+    Such as ``99 % of``, with a space behind it.
+    """
+    return "" if claim.share == 1 else f"{100 * claim.share:g} % of "
 
 
 def names_of(study: Study, claim: Claim) -> tuple[str, str]:
