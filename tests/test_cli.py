@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
+from fedward.storage.info import INTERRUPTED
 from run_files import assert_equal, weights
 
 TINY = [
@@ -435,16 +437,23 @@ def test_sites_have_flares_names() -> None:
 # --- resume
 
 
+@pytest.mark.parametrize("error_of_library", [None, RuntimeError, ConfigError])
 def test_an_interrupted_run_says_how_to_go_on_and_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error_of_library: Callable[[str], Exception] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A library may take Ctrl-C for a fault of its own, and raise another error."""
     exchange = LocalTransport.exchange
     calls = []
 
     def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
         calls.append(requests)
         if len(calls) == 2:
-            raise KeyboardInterrupt
+            if error_of_library is None:
+                raise KeyboardInterrupt
+            raise error_of_library("no serializer") from KeyboardInterrupt()
         exchange(self, requests, timeout, deliver)
 
     folder = tmp_path / "run"
@@ -454,6 +463,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     command = shlex.split(text.split("`")[1])
     assert command == ["fedward", "run", "--resume", str(folder)]
     assert info(folder)["status"] == "failed"
+    assert info(folder)["summary"] == {"reason": INTERRUPTED}
     assert run(*command[1:]) == 0
     assert info(folder)["status"] == "finished"
     rounds = [

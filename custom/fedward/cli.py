@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from safetensors import SafetensorError
 
 from fedward import __version__
-from fedward.errors import ConfigError, FedwardError, did_you_mean
+from fedward.errors import ConfigError, FedwardError, did_you_mean, interrupted
 from fedward.terminal import complain, printing_safely
 
 _COMMANDS = {
@@ -123,23 +123,36 @@ def _run(options: argparse.Namespace) -> int:
         code = options.command(options)
         # Flushed here: an error at the interpreter's end would be reported in its own words.
         sys.stdout.flush()
-    except FedwardError as error:
-        complain(str(error))
-        return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        complain(f"interrupted{options.hint}")
-        return 130
-    except UnicodeEncodeError as error:
-        complain(_unwritten(error))
-        return 1
+        code = _interruption(options)
     except BrokenPipeError:  # The reader has seen enough, as in `fedward doctor KIT | head`.
         _drop_output()
-    except (OSError, SafetensorError) as error:
-        if not _is_of_files(error):
-            raise
-        complain(str(_explained(error, options)))
-        return 1
+    except Exception as error:
+        code = _interruption(options) if interrupted(error) else _failure(error, options)
     return code
+
+
+def _failure(error: Exception, options: argparse.Namespace) -> int:
+    """Say what ended the subcommand and what to do; return the exit status.
+
+    An error that only the code can cause is raised again.
+    """
+    if isinstance(error, FedwardError):
+        complain(str(error))
+        return 2 if isinstance(error, ConfigError) else 1
+    if isinstance(error, UnicodeEncodeError):
+        complain(_unwritten(error))
+    elif isinstance(error, OSError | SafetensorError) and _is_of_files(error):
+        complain(str(_explained(error, options)))
+    else:
+        raise error
+    return 1
+
+
+def _interruption(options: argparse.Namespace) -> int:
+    """Say that Ctrl-C ended the subcommand and how to go on; return the exit status."""
+    complain(f"interrupted{options.hint}")
+    return 130
 
 
 def _unwritten(error: UnicodeEncodeError) -> str:

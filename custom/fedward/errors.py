@@ -258,3 +258,14 @@ def _reason_of_system(error: OSError, message: str) -> str:
     if isinstance(error, FileNotFoundError):
         reason += did_you_mean_file(Path(error.filename))
     return reason
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C led to an error.
+
+    Some libraries take Ctrl-C for a fault of what they work on, and raise an error of their own:
+    torch in an export, pydantic in a serializer, Python while it makes a class.
+    """
+    while error and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -270,7 +270,7 @@ def test_no_process_outlives_the_command(number: signal.Signals, tmp_path: Path)
     _, said = process.communicate()
     assert psutil.wait_procs(processes, timeout=60)[1] == []
     if number == signal.SIGINT:
-        assert process.returncode == 130
+        assert process.returncode == 130, said
         assert "--resume" in said
         assert "--workers 2" in said
 

@@ -1,12 +1,13 @@
 """Requests: a site reads the whole request before it does anything, and refuses malformed ones."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidatorFunctionWrapHandler, WrapValidator
 
 from asking import requests
 from clients import new_client
@@ -14,6 +15,7 @@ from fedward.client.client import Client
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
+from fedward.protocol.fields import Expected, Part
 from fedward.protocol.requests import DECRYPT, DecryptRequest, TaskRequest, read_request, readable
 from fedward.protocol.wire import Message
 from tiny import tiny
@@ -109,3 +111,17 @@ def test_a_malformed_request_is_answered_with_its_refusal(
         assert answer.meta["error"]
         assert not answer.arrays
     assert {path.parent.name for path in tmp_path.rglob("*") if path.is_file()} <= {"answers"}
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_check_is_no_fault_of_the_message(
+    interruption: type[BaseException],
+) -> None:
+    def interrupted(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        raise interruption
+
+    class Stopped(Part):
+        count: Annotated[Annotated[int, WrapValidator(interrupted)], Expected("a count")]
+
+    with pytest.raises(interruption):
+        Stopped(count=1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward import __version__
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, interrupted
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.seeds import torch_generator
@@ -102,7 +102,7 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
                     verbose=False,
                 )
         except Exception as error:  # torch fails in many ways at a network it cannot export
-            if _interrupted(error):
+            if interrupted(error):
                 raise KeyboardInterrupt from error
             # The text of torch's own error is advice for developers, in colours.
             cause = error.__cause__ or error
@@ -116,13 +116,6 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
         program.model.metadata_props.update(facts(model))
         program.save(partial, external_data=False)
         _require_agreement(model, net, _session(partial), "ONNX")
-
-
-def _interrupted(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C led to an error: torch takes it for a fault of the network."""
-    while error and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _session(file: Path) -> Callable[[Tensor], Tensor]:

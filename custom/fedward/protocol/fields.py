@@ -5,7 +5,7 @@ Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are not counts. Unknown fields
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -16,9 +16,10 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from fedward.errors import WireError
 from fedward.terminal import shown
@@ -29,6 +30,8 @@ _LARGEST_NUMBER = int(np.finfo(np.float32).max)
 """The largest number in a message; sums and squares of such numbers stay finite in float64."""
 _MOST_NAMES = 50
 """The most names in any part of a message."""
+_EXPECTED: Literal["expected"] = "expected"
+"""Type of the errors that say what a value must be."""
 _EXPECTED_FORMS = {
     "missing": "a value",
     "extra_forbidden": "no further name",
@@ -59,9 +62,17 @@ class Expected:
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        return core_schema.custom_error_schema(
-            handler(source), "expected", custom_error_message=self.text
-        )
+        # Pydantic's own schema for this, `custom_error_schema`, also replaces errors that do not
+        # speak of the value, such as Ctrl-C or a lack of memory during a check.
+        return core_schema.no_info_wrap_validator_function(self._check, handler(source))
+
+    def _check(self, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            pass
+        # Raised outside of the handler: a log would quote pydantic's error as the cause.
+        raise PydanticCustomError(_EXPECTED, self.text)
 
 
 # The checks below raise errors without a text, because only the texts of this module may leave a
@@ -162,7 +173,7 @@ def _refused(where: str, fault: ErrorDetails) -> RefusedError:
     else:
         found = shown(fault["input"])
     expected = _EXPECTED_FORMS.get(kind, "what the wire list allows")
-    if kind == "expected":
+    if kind == _EXPECTED:
         expected = fault["msg"]
     path = _path(place)
     return refusal(f"{where}, {path}" if path else where, expected, found)

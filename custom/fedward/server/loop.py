@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, interrupted
 from fedward.methods.algorithm import Algorithm, ServerState, evaluation_turn
 from fedward.methods.averages import moving_average
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
@@ -202,7 +202,7 @@ def _record_failure(
 ) -> None:
     """Write into a run's folder and onto the console that it has failed, and why."""
     reason = str(error) or type(error).__name__
-    if isinstance(error, KeyboardInterrupt):
+    if interrupted(error):
         reason = INTERRUPTED
     # A run may go on without some that refuse, and fail for another reason.
     refused = consent.refused if isinstance(error, RunRefusedError) else {}
