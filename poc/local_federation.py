@@ -36,6 +36,10 @@ HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site
 
 _READY = 90
 """Seconds in which all hospitals must connect."""
+_RESTARTS = 2
+"""How often a participant that ends before all are connected is started again."""
+_END_OF_LOG = 3000
+"""Characters of a log that an error shows."""
 _STOP = 20
 """Seconds in which all processes must end once asked."""
 
@@ -66,6 +70,7 @@ class Federation:
         self.spec = DataSpec(image_size=image_size)
         self.images = images
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._logs: dict[str, Path] = {}
         self.own_environment: dict[str, Mapping[str, str]] = {}
         """Participant -> its further environment variables, which apply from its next start."""
 
@@ -137,7 +142,8 @@ class Federation:
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a participant's process, with its log in its kit; ``kit`` replaces its own kit."""
         folder = kit or self.kit(name)
-        with (folder / "console.log").open("ab") as log:
+        self._logs[name] = folder / "console.log"
+        with self._logs[name].open("ab") as log:
             process = subprocess.Popen(
                 [folder / "startup" / "sub_start.sh", "--once"],
                 cwd=folder,
@@ -162,12 +168,9 @@ class Federation:
         """Wait until every hospital is connected to the server."""
         deadline = time.monotonic() + _READY
         missing = set(HOSPITALS)
+        starts_left = dict.fromkeys(self._processes, _RESTARTS)
         while missing:
-            for name, process in self._processes.items():
-                if process.poll() is not None:
-                    raise RuntimeError(
-                        f"{name} ended with {process.returncode}; see {self.kit(name)}/console.log"
-                    )
+            self._revive_or_fail(starts_left)
             if time.monotonic() > deadline:
                 names = ", ".join(sorted(missing))
                 raise RuntimeError(f"not connected after {_READY} s: {names}; see {self.folder}")
@@ -177,6 +180,23 @@ class Federation:
                 with suppress(UnreachableError), session(self.kit(ADMIN)) as flare:
                     connected = {client.name for client in flare.get_connected_client_list()}
                     missing = set(HOSPITALS) - connected
+
+    def _revive_or_fail(self, starts_left: dict[str, int]) -> None:
+        """Start ended participants again, each only so many times.
+
+        FLARE gives up if the server answers its first message late, as on a busy machine.
+
+        Raises:
+            RuntimeError: a participant has ended once more; the text has the end of its log.
+        """
+        for name, process in list(self._processes.items()):
+            if process.poll() is None:
+                continue
+            if not starts_left[name]:
+                log = self._logs[name].read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"{name} ended with {process.returncode}:\n{log[-_END_OF_LOG:]}")
+            starts_left[name] -= 1
+            self.start(name)
 
     def stop(self) -> None:
         """End every process.

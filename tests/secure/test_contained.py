@@ -46,7 +46,9 @@ class Contained(Federation):
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
         folder = kit or self.kit(name)
         self._give(folder)
-        with (self.folder / f"{name}.log").open("ab") as log:
+        # The account may not write into a kit.
+        self._logs[name] = self.folder / f"{name}.log"
+        with self._logs[name].open("ab") as log:
             process = subprocess.Popen(
                 [*(AS_ACCOUNT if ROOT else []), self.folder / "participant"],
                 cwd="/",
@@ -86,8 +88,10 @@ class Contained(Federation):
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     folder = tmp_path_factory.mktemp("contained")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)  # pytest's own folders are closed to other accounts.
+    # pytest's own folders are closed to other accounts.
+    own = (parent for parent in folder.parents if parent.name.startswith(("pytest-", "popen-")))
+    for parent in (folder, *own):
+        parent.chmod(0o755)
     shutil.copy(ENTRY, folder)
     # A script, because bash does not find a Python in a folder that only capabilities open.
     python3 = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
