@@ -37,7 +37,7 @@ def without_report() -> Iterator[None]:
     short runs.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", lambda path: None)
+        patch.setattr("fedward.lab.simulation.write_report", lambda path: None)
         yield
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fedward.lab.local import run_local
 from fedward.tracking import FOLDER, scalars, write_scalars
+from running import run_local
 from tiny import tiny
 from tracked import events
 

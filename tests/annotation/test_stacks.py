@@ -27,10 +27,11 @@ from fedward.annotation.stacks import Slice
 from fedward.client.labels import bought_labels
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering
 from fedward.sites.rendering import Slices as Cut
+from running import run_local
 from tiny import tiny
 from visiting import come_in
 

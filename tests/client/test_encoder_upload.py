@@ -14,7 +14,7 @@ from asking import requests
 from clients import new_client
 from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.averages import weighted_average
 from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
@@ -25,6 +25,7 @@ from fedward.report import write_report
 from fedward.storage.model_files import StoredState
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -140,7 +141,7 @@ def test_a_killed_run_resumes_with_the_same_classifiers(
     run: Path, tmp_path: Path, round_: int, answered: int
 ) -> None:
     interrupted(uploading(), tmp_path / "run", SITES, round_, answered)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(
         dict(StoredState(resumed / "model.safetensors")),
         dict(StoredState(run / "model.safetensors")),

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, SyntheticData
-from fedward.lab.local import run_local
 from fedward.lab.pseudo_labels import PseudoLabelObserver, Tally, note
 from fedward.lab.synthetic import SyntheticSites, synthetic_site
 from fedward.methods import method_of
@@ -31,6 +30,7 @@ from findings import chest, write_findings
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -85,8 +85,8 @@ def test_counts_equal_a_naive_loop(
 def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("judged") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", lambda folder: None)
-        return run_local(tiny(options=JUST), folder, sites=SITES, judged=True)
+        patch.setattr("fedward.lab.simulation.write_report", lambda folder: None)
+        return run_local(tiny(options=JUST), folder, sites=SITES, checks_pseudo_labels=True)
 
 
 def id_of(folder: Path) -> str:
@@ -142,7 +142,10 @@ def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
 
 def test_nothing_is_noted_where_nothing_is_labelled(tmp_path: Path) -> None:
     folder = run_local(
-        tiny("fedavg", options={"rounds": 1}), tmp_path / "run", sites=["site-1"], judged=True
+        tiny("fedavg", options={"rounds": 1}),
+        tmp_path / "run",
+        sites=["site-1"],
+        checks_pseudo_labels=True,
     )
     assert notes(folder, id_of(folder)) == {}
 
@@ -153,7 +156,11 @@ def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
     data = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny("ssfl", data=data, synthetic=None, options={"rounds": 1})
     run = run_local(
-        experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True
+        experiment,
+        tmp_path / "run",
+        sites=["site-1", "site-2"],
+        site_folders=[folder],
+        checks_pseudo_labels=True,
     )
     notes_by_site = notes(run, id_of(run))
     assert list(notes_by_site) == ["site-2"], "the other hides nothing"
@@ -170,10 +177,11 @@ def test_a_repeated_round_is_noted_once(tmp_path: Path, judged: Path) -> None:
     experiment = tiny(options=JUST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "interrupted.run_local", lambda *given, **named: run_local(*given, **named, judged=True)
+            "interrupted.run_local",
+            lambda *given, **named: run_local(*given, **named, checks_pseudo_labels=True),
         )
         interrupted(experiment, tmp_path / "run", SITES, 2, 3)
-    folder = run_local(None, tmp_path / "run", resume=True, judged=True)
+    folder = resume_local(tmp_path / "run", checks_pseudo_labels=True)
     assert notes(folder, id_of(folder)) == notes(judged, id_of(judged))
 
 
@@ -188,7 +196,9 @@ def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
 
 
 def test_worker_processes_note_the_same(tmp_path: Path, judged: Path) -> None:
-    folder = run_local(tiny(options=JUST), tmp_path / "run", sites=SITES, judged=True, workers=2)
+    folder = run_local(
+        tiny(options=JUST), tmp_path / "run", sites=SITES, checks_pseudo_labels=True, workers=2
+    )
     assert notes(folder, id_of(folder)) == notes(judged, id_of(judged))
 
 
@@ -223,9 +233,13 @@ def test_findings_have_no_such_numbers_and_train_as_without(tmp_path: Path) -> N
     names = ["site-1", "site-2"]
     observed, unobserved = (
         run_local(
-            experiment, tmp_path / f"{judged}", sites=names, site_folders=[sites], judged=judged
+            experiment,
+            tmp_path / f"{checked}",
+            sites=names,
+            site_folders=[sites],
+            checks_pseudo_labels=checked,
         )
-        for judged in (True, False)
+        for checked in (True, False)
     )
     assert_equal(weights(observed), weights(unobserved))
     assert notes(observed, id_of(observed)) == {}

@@ -12,7 +12,6 @@ from clients import new_client, public_images
 from fedward.client.site_data import DataSource
 from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
-from fedward.lab.local import run_local
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
@@ -24,6 +23,7 @@ from interrupted import interrupted
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
 from run_files import assert_equal, weights
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -218,8 +218,8 @@ def test_a_run_resumes_only_with_its_site_files(tmp_path: Path) -> None:
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
     interrupted(experiment, tmp_path / "run", ISOLATED, round_=2, answered=1, site_folders=folders)
     with pytest.raises(DataError, match=r"as when this run began"):
-        run_local(None, tmp_path / "run", resume=True)
+        resume_local(tmp_path / "run")
     assert_equal(
         weights(straight),
-        weights(run_local(None, tmp_path / "run", resume=True, site_folders=folders)),
+        weights(resume_local(tmp_path / "run", site_folders=folders)),
     )

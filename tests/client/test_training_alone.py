@@ -14,7 +14,7 @@ from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.inference.model import load_model
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods import method_of, settings_of
 from fedward.methods.requirements import EVERY_TENSOR
 from fedward.operation.audit_check import verify
@@ -24,6 +24,7 @@ from fedward.report import write_report
 from fedward.storage.model_files import StoredState
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -100,7 +101,7 @@ def test_a_site_gets_the_model_of_a_federation_of_itself(
 
 def test_a_killed_run_resumes_with_the_same_models(run: Path, tmp_path: Path) -> None:
     interrupted(alone(), tmp_path / "run", SITES, 2, 1)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     for site in SITES:
         assert_equal(kept_model(resumed, site, 2), kept_model(run, site, 2))
     assert steady_rows(resumed, "metrics") == steady_rows(run, "metrics")

@@ -17,8 +17,8 @@ from fedward.config import Experiment
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.flare.jobs.supervise import Supervisor
-from fedward.lab.local import run_local
 from local_federation import HOSPITALS, LEAD, SERVER
+from running import run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.secure

@@ -24,10 +24,10 @@ from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
-from fedward.lab.local import run_local
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
+from running import run_local
 from tiny import clinical
 from waiting import PATIENCE, appears
 

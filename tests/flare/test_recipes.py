@@ -17,8 +17,8 @@ from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import job_files
 from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, parse_arguments
 from fedward.jobs import JOBS, load_experiment, simulated_sites
-from fedward.lab.local import run_local
 from run_files import rows
+from running import run_local
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[2] / "jobs"

@@ -11,9 +11,9 @@ from simulator import SITES, assert_same_memory, assert_same_run, start
 
 from fedward.config import SyntheticData
 from fedward.flare.jobs.export import export_job
-from fedward.lab.local import run_local
 from fedward.starting_model import Weights
 from findings import chest, write_findings
+from running import run_local
 from tiny import tiny
 from tracked import events
 

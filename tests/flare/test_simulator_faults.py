@@ -14,10 +14,10 @@ from simulator import SITES, assert_same_run, start
 
 from fedward.config import DERMOSCOPY
 from fedward.flare.jobs.export import export_job
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from running import run_experiment
+from running import run_experiment, run_local
 from tiny import tiny
 
 pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("without_report")]
@@ -105,7 +105,7 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     write_images(sites / "many.npz", 5000)
     write_images(sites / "few.npz", 24)
     transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])
-    local = run_experiment(experiment, tmp_path / "local", transport, engine="local")
+    local = run_experiment(experiment, tmp_path / "local", transport)
     write_images(large, 20_000, side=64)
     process = start(tmp_path / "job", tmp_path / "workspace", FEDWARD_SITES=str(sites))
     killed_while_it_reads("site-2", large, process)

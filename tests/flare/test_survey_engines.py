@@ -12,8 +12,8 @@ from asking import survey_requests
 from clients import new_client
 from fedward.flare.jobs.export import export_job
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.lab.local import run_local
 from flare_app import executor_of
+from running import run_local
 from tiny import tiny
 
 EXPERIMENT = tiny("survey")

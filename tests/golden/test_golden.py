@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from fedward.config import Experiment, SyntheticData
-from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
+from running import run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -273,7 +273,7 @@ def test_a_difference_is_found_and_named() -> None:
 
 
 if __name__ == "__main__":
-    with mock.patch("fedward.lab.local.write_report"), mock.patch("os.fsync"):
+    with mock.patch("fedward.lab.simulation.write_report"), mock.patch("os.fsync"):
         for name in METHODS:
             round_traces = trace(name, Path(sys.argv[1]) / name)
             Path(sys.argv[1], f"{name}.json").write_text(json.dumps(round_traces))

@@ -18,7 +18,6 @@ from clients import new_client
 from fedward.client.ranks import Processes
 from fedward.config import DataSpec, SyntheticData
 from fedward.errors import DataError
-from fedward.lab.local import run_local
 from fedward.lab.synthetic import synthetic_site
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
@@ -37,6 +36,7 @@ from fedward.views import VIEWS
 from fedward.views.strong import OPERATIONS, Draw, apply
 from isolated import CLASSES as CLASSES_OF_FILES
 from isolated import write_sites
+from running import run_local
 from tiny import batch_norm_net, tiny
 
 pytestmark = [

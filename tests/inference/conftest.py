@@ -4,7 +4,7 @@ import pytest
 from hospitals import CLASSES, SITES, Finished, site_file, write_npz
 
 from fedward.config import DataSpec
-from fedward.lab.local import run_local
+from running import run_local
 from tiny import tiny
 
 
@@ -21,6 +21,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         "fedavg", data=spec, synthetic=None, options={"images_per_round": 48, "learning_rate": 0.01}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", lambda path: None)
+        patch.setattr("fedward.lab.simulation.write_report", lambda path: None)
         run = run_local(experiment, folder / "run", sites=SITES, site_folders=[sites])
     return Finished(run, sites, npz)

@@ -12,10 +12,10 @@ from PIL import Image
 from fedward.config import DataSpec
 from fedward.lab.bench.bench import cut
 from fedward.lab.bench.study import Cell, read_study
-from fedward.lab.local import run_local
 from fedward.runs.run import Run
 from fedward.sites import load_site, named_sites
 from fedward.storage.model_files import StoredState
+from running import run_local
 
 STUDY = Path(__file__).parents[2] / "benchmarks" / "studies" / "fedal_whole.json"
 CLASSES = ("NV", "BKL", "MEL")
@@ -56,7 +56,7 @@ def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells = [Cell("all", row, 11) for row in ("aift", "mcdal", "pooled")]
     cut(study, cells, out / "sites", data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", lambda folder: None)
+        patch.setattr("fedward.lab.simulation.write_report", lambda folder: None)
         for cell in cells:
             files = out / "sites" / study.folder(cell)
             experiment = study.experiment(cell, TINY)

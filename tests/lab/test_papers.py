@@ -26,7 +26,7 @@ def finished(cell: Cell, folder: Path) -> Run:
     sites = simulated_sites(experiment)
     if STUDY.rows[cell.row].alone:
         sites = sites[:1]
-    return Run.load(Simulation(experiment, folder, sites, judged=True).run())
+    return Run.load(Simulation(experiment, folder, sites, checks_pseudo_labels=True).run())
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables
-from fedward.lab.local import run_local
 from fedward.runs.run import Run
+from running import run_local
 from tiny import tiny
 
 ROWS = {

@@ -10,8 +10,8 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.runs import require_all, require_same, run_or_resume
-from fedward.lab.local import run_local
 from fedward.runs.run import Run
+from running import run_local
 from tiny import tiny
 
 SITES = ["site-1", "site-2"]

@@ -21,7 +21,7 @@ from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Curve, Cut, Record, add_records
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables, value_table
-from fedward.lab.bench.verdicts import judged, sentences
+from fedward.lab.bench.verdicts import claim_test, sentences
 from recorded import (
     LEVEL,
     OWN,
@@ -126,7 +126,7 @@ def test_a_claim_on_a_share_is_tested_against_that_share() -> None:
     for share in (0.85, 0.9, 1.0):
         study = study_of(claims=[{**BETTER, "than": "upper", "share": share}])
         lines = lines_of(study)
-        gap = judged(results_of(study, lines), study.claims[0]).gap
+        gap = claim_test(results_of(study, lines), study.claims[0]).gap
         assert gap is not None
         gaps[share] = gap.mean
         if share == 0.85:
@@ -219,7 +219,7 @@ def test_each_claim_of_a_page_counts() -> None:
     """A p-value of 0.02 is shown alone, and not beside two claims, though one is not judged."""
     lines = lines_of(CLAIMED, {"ssfl": 0.612})
     results = results_of(CLAIMED, lines)
-    p = judged(results, CLAIMED.claims[0]).p
+    p = claim_test(results, CLAIMED.claims[0]).p
     assert 0.05 / 3 < p < 0.05
     assert "**shown**" in said(CLAIMED, lines)
     other = results_of(study_of(claims=[BETTER, {**BETTER, "direction": "lower"}]), {})
@@ -466,7 +466,7 @@ def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
     loose = study_of(upper="", lower="", claims=[BETTER])
     not_run = "rows of few and of all labels have not both run"
     results = results_of(loose)
-    assert judged(results, results.study.claims[0]).refusal == not_run
+    assert claim_test(results, results.study.claims[0]).refusal == not_run
     worth = "nothing here says what unlabelled images are worth"
     assert f"**Bounds**: {not_run}, so {worth}." in notes(results, [results])
     bounded = results_of(study_of())

@@ -22,7 +22,7 @@ from fedward.cli import main
 from fedward.config import DERMOSCOPY, SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.lab.workers import Workers
 from fedward.nets.small_cnn import SmallCNN
 from fedward.protocol.wire import Message
@@ -30,6 +30,7 @@ from fedward.registry import NETWORKS
 from fedward.storage import audit
 from interrupted import interrupted
 from run_files import rows
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -153,7 +154,7 @@ def test_a_run_is_resumed_with_any_number_of_processes(
     experiment = EXPERIMENTS["fedal"]
     whole = by_one("fedal")
     interrupted(experiment, tmp_path / "run", SITES, round_=2, answered=2)
-    resumed = left_by(run_local(None, tmp_path / "run", resume=True, workers=2))
+    resumed = left_by(resume_local(tmp_path / "run", workers=2))
     for part in ("model", "logs", "memories"):
         assert resumed[part] == whole[part]
 

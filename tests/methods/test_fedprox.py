@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from stepping import Stepping
 from torch import Tensor, nn
 
-from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedprox import FedProx, FedProxSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, fixmatch
@@ -18,6 +17,7 @@ from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.proximal import Proximal, proximal
 from fedward.methods.supervised import Supervised
 from fedward.storage.model_files import StoredState
+from running import run_local
 from tiny import tiny
 
 grid = settings(deadline=None, max_examples=50)

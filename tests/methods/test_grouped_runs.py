@@ -13,9 +13,10 @@ from torch import Tensor
 from fedward.client.client import Client
 from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.nets import build
 from fedward.storage.model_files import SiteModels, StoredState
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -172,7 +173,7 @@ def test_isofed_killed_in_half_a_round_resumes_bit_identically(
         run(tmp_path / "run", "isofed")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
     assert [row["round"] for row in rows(tmp_path / "run", "rounds")] == [1]
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_same(weights(resumed), weights(straight["isofed"]))
     for log in ("rounds", "groups", "bytes"):
         kept = [
@@ -190,7 +191,7 @@ def test_baselines_killed_in_a_round_resume_bit_identically(
     exchanges += [number, 4]
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "run", method)
-    assert_same(weights(run_local(None, tmp_path / "run", resume=True)), weights(straight[method]))
+    assert_same(weights(resume_local(tmp_path / "run")), weights(straight[method]))
 
 
 @pytest.mark.parametrize(

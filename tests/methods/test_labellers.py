@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from asking import RUN, requests
 from clients import new_client
 from fedward.client.memory import site_models
-from fedward.lab.local import run_local
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, pseudo_label
@@ -25,6 +24,7 @@ from fedward.nets import build
 from fedward.training.trainer import train
 from interrupted import interrupted
 from run_files import assert_equal, steady_rows, weights
+from running import resume_local, run_local
 from tiny import tiny
 
 NAMES = get_args(LabellerName)
@@ -246,7 +246,7 @@ def test_a_resumed_run_is_an_undisturbed_one(
     experiment = tiny(options=options)
     whole = run_local(experiment, tmp_path / "whole", sites=sites)
     interrupted(experiment, tmp_path / "run", sites, round_=2, answered=2)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(whole))
     for log in ("metrics", "peers"):
         assert steady_rows(resumed, log) == steady_rows(whole, log)

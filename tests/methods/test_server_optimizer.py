@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.lab.local import run_local
 from fedward.methods import METHODS, method_of
 from fedward.methods.algorithm import ServerState
 from fedward.methods.server_optimizer import advance
@@ -22,9 +21,10 @@ from fedward.methods.settings import Settings
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.storage.model_files import StoredState
-from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from interrupted import interrupted
 from run_files import assert_equal, weights
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -177,7 +177,7 @@ def test_moments_are_saved_and_a_run_resumes_bit_for_bit(tmp_path: Path, method:
     interrupted(experiment, tmp_path / "broken", SITES, 3, 1)
     saved = StoredState(tmp_path / "broken" / "rounds" / "00002" / "state.safetensors")
     assert any(name.startswith("optimizer/first/") for name in saved)
-    resumed = run_local(None, tmp_path / "broken", resume=True)
+    resumed = resume_local(tmp_path / "broken")
     assert_equal(weights(straight), weights(resumed))
     last_state = "rounds/00003/state.safetensors"
     assert_equal(dict(StoredState(straight / last_state)), dict(StoredState(resumed / last_state)))
@@ -187,7 +187,7 @@ def test_moments_are_saved_and_a_run_resumes_bit_for_bit(tmp_path: Path, method:
 def test_a_networks_statistics_are_not_among_its_parameters(tmp_path: Path) -> None:
     experiment = with_momentum("fedavg", net="tf_efficientnet_lite0")
     algorithm = method_of(experiment)
-    run = RunFolder.create(tmp_path / "run", experiment, algorithm.requirements, SITES, "local")
+    run = new_run(tmp_path / "run", experiment, SITES, "local")
     images = PublicImages(experiment, algorithm, tmp_path / "server", [])
     parameters = set(federation_of(algorithm, run, images).parameters)
     buffers = set(initial_model(experiment)[0]) - parameters

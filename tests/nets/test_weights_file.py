@@ -13,12 +13,12 @@ import fedward
 from fedward.config import Experiment, WeightsFile
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.lab.local import run_local
 from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import FOLDER
 from fedward.security.policy import OPEN, Circumstances, Policy, findings
 from run_files import weights
+from running import run_local
 from starting import initial_model, network_of
 from tiny import tiny
 

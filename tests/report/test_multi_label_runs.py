@@ -25,7 +25,7 @@ from fedward.inference.export import facts, traced
 from fedward.inference.model import load_model
 from fedward.inference.prediction import probabilities_of
 from fedward.jobs import load_experiment
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
@@ -36,6 +36,7 @@ from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
+from running import run_local
 
 SITES = ("site-1", "site-2")
 

@@ -8,7 +8,7 @@ from run_folders import CLASSES, SITES, write_run
 
 from fedward.lab.pseudo_labels import note
 from fedward.report import Run
-from fedward.runs.pseudo_labels import OTHERS, Quality, judged, quality
+from fedward.runs.pseudo_labels import OTHERS, Quality, against_hidden_labels, quality
 from fedward.storage.rows import PseudoLabelRow
 
 RUN = "0123456789abcdef" * 2
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_classes_are_shown_by_round_beside_the_truth(folder: Path) -> None:
-    found = judged(Run.load(folder))
+    found = against_hidden_labels(Run.load(folder))
     assert found is not None
     assert found.rounds == (2, 3, 4, 5)
     assert list(found.kept) == ["MEL", "NV", "VASC", "BCC", "AK", OTHERS]
@@ -59,7 +59,9 @@ def test_classes_are_shown_by_round_beside_the_truth(folder: Path) -> None:
     assert found.classes[0] == ("MEL", pytest.approx(0.1), pytest.approx(120 / 165))
     page = report(folder)[1]
     assert page.tables["table-pseudo"][1][:3] == ["MEL", "0.10", "0.73"]
-    assert "0.22 of the kept pseudo-labels were right, and 0.40 of all" in page.by_id["judged"]
+    assert (
+        "0.22 of the kept pseudo-labels were right, and 0.40 of all" in page.by_id["against-hidden"]
+    )
     assert "in the last: MEL 0.77" in page.text
 
 
@@ -69,5 +71,7 @@ def test_without_notes_nothing_is_said(tmp_path: Path) -> None:
     note(
         run / "sites" / "site-1", "f" * 32, PseudoLabelRow(1, 0, counts(4), 0, 9, 3, counts(4), 0.5)
     )
-    assert judged(Run.load(run)) is None, "nothing was kept, and the other file is of another run"
+    assert against_hidden_labels(Run.load(run)) is None, (
+        "nothing was kept, and the other file is of another run"
+    )
     assert "table-pseudo" not in report(run)[1].tables

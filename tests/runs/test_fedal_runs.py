@@ -15,7 +15,7 @@ from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
 from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.samplers import Pool
 from fedward.methods.workflow import ClientTask, Exchange
@@ -29,6 +29,7 @@ from fedward.training.pool import observe
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from run_files import assert_equal, rows, weights
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -287,7 +288,7 @@ def test_a_run_killed_in_a_round_resumes_bit_identically(
 ) -> None:
     """After so many sites have answered: they are asked again, and have the labels they had."""
     interrupted(active(), tmp_path / "run", SITES, round_, answered)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(straight))
     assert rows(resumed, "queries") == rows(straight, "queries")
 

@@ -13,7 +13,6 @@ from clients import new_client
 from fedward.client.survey import hashable
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import WireError
-from fedward.lab.local import run_local
 from fedward.methods import method_of
 from fedward.methods.fedirm.relations import ROWS
 from fedward.methods.workflow import ClientTask, Exchange
@@ -22,6 +21,7 @@ from fedward.protocol.wire import Message, decode_update, encode_update, shapes
 from fedward.security.sums import grant, image_set
 from interrupted import interrupted
 from run_files import assert_equal, rows, weights
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -70,7 +70,7 @@ def test_sites_without_labels_match_the_classes_of_the_others(run: Path) -> None
 def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
     """In round 3, after half of the answers: two teachers are remembered."""
     interrupted(fedirm(), tmp_path / "run", SITES, 3, 2)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(run))
     assert rows(resumed, "relations") == rows(run, "relations")
 

@@ -9,9 +9,9 @@ import torch
 import fedward
 from broken_rules import refused_by_default
 from fedward.config import Experiment
-from fedward.lab.local import run_local
 from interrupted import interrupted
 from run_files import assert_equal, rows, weights
+from running import resume_local, run_local
 from tiny import clinical, tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -56,7 +56,7 @@ def test_the_model_is_an_ordinary_one_with_psi_beside_it(run: Path) -> None:
 def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
     """In a round with helpers, whose answers and models are those of before."""
     interrupted(fedmatch(anonymise=True), tmp_path / "run", SITES, 3, 1)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(run))
     assert rows(resumed, "peers") == rows(run, "peers")
 

@@ -13,7 +13,7 @@ from asking import facts
 from clients import new_client
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods import METHODS
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
@@ -25,6 +25,7 @@ from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from starting import initial_model, network_of
 from tiny import tiny
 
@@ -103,7 +104,7 @@ def test_a_killed_run_resumes_bit_identically(trainable: str, tmp_path: Path) ->
     experiment = frozen(trainable, "fedperl")
     undisturbed = run_local(experiment, tmp_path / "undisturbed", sites=SITES)
     interrupted(experiment, tmp_path / "run", SITES, 2, 1)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(undisturbed))
     assert steady_rows(resumed, "metrics") == steady_rows(undisturbed, "metrics")
 
@@ -180,7 +181,7 @@ def test_a_run_of_another_base_is_not_continued(tmp_path: Path) -> None:
     info = json.loads((tmp_path / "run/run.json").read_text())
     (tmp_path / "run/run.json").write_text(json.dumps(info | {"base": "0" * 64}))
     with pytest.raises(RunError, match="Continue it with the weights and packages it began with"):
-        run_local(None, tmp_path / "run", resume=True)
+        resume_local(tmp_path / "run")
 
 
 # --- who refuses what

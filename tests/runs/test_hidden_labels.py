@@ -12,13 +12,13 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.jobs import simulated_sites
 from fedward.lab.bench.study import Cell, read_study
-from fedward.lab.local import run_local
 from fedward.methods import METHODS, method_of
 from fedward.sites.assemble import divide
 from fedward.sites.data import Row, SiteData
 from fedward.sites.site_file import SERVER
 from fedward.storage.model_files import StoredState
 from run_files import assert_equal
+from running import run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")

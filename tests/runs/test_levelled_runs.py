@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedward.config import SyntheticData
-from fedward.lab.local import run_local
 from hospital import hospital
 from run_files import assert_equal, rows, weights
+from running import run_local
 
 pytestmark = pytest.mark.usefixtures("without_report")
 

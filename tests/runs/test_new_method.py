@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError, RunError
-from fedward.lab.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
@@ -26,6 +25,7 @@ from fedward.runs.run import Run
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
+from running import run_local
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]

@@ -11,11 +11,11 @@ import torch
 from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
-from fedward.lab.local import run_local
 from fedward.methods.fedavg import draw_participants
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows
+from running import run_local
 from starting import initial_model
 from tiny import tiny
 

@@ -15,7 +15,6 @@ from asking import requests
 from clients import new_client
 from fedward.config import DataSpec, Experiment
 from fedward.console.console import Console
-from fedward.lab.local import run_local
 from fedward.methods.oneshot import chosen_shrinkage, discriminant
 from fedward.methods.oneshot.discriminant import SHRINKAGES
 from fedward.methods.workflow import ClientTask, Exchange
@@ -27,6 +26,7 @@ from fedward.storage.info import read_info
 from fedward.training.features import Encoder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -156,7 +156,7 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
     interrupted(oneshot(), tmp_path / "run", SITES, 1, 1)
-    assert_equal(weights(run_local(None, tmp_path / "run", resume=True)), weights(run))
+    assert_equal(weights(resume_local(tmp_path / "run")), weights(run))
 
 
 def test_workers_measure_the_same_bits(run: Path, tmp_path: Path) -> None:

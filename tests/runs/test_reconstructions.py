@@ -12,13 +12,13 @@ from PIL import Image
 from clients import public_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods.selffed.objectives import HIDDEN
 from fedward.storage.model_files import StoredState
 from fedward.storage.pictures import FOLDER, save_pictures
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
-from running import run_experiment
+from running import run_experiment, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report", "narrow_swin")
@@ -106,9 +106,7 @@ def on_files(tmp_path: Path, server: str | None) -> Path:
     if server is not None:
         (folder / "server.yaml").write_text(server)
     transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
-    return run_experiment(
-        experiment, tmp_path / "run", transport, engine="local", site_folders=[folder]
-    )
+    return run_experiment(experiment, tmp_path / "run", transport, site_folders=[folder])
 
 
 def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.flare.privacy import privatise
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods.requirements import TensorRules
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
 from fedward.methods.workflow import ClientTask, Exchange
@@ -28,7 +28,7 @@ from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
 from run_files import assert_equal, rows, steady_rows, weights
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -107,7 +107,7 @@ def test_a_run_killed_in_a_round_resumes_bit_identically(
     straight: Path, tmp_path: Path, round_: int, answered: int
 ) -> None:
     interrupted(selffed(), tmp_path / "run", SITES, round_, answered)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(straight))
     for log in ("metrics", "bytes"):
         assert steady_rows(resumed, log) == steady_rows(straight, log)
@@ -128,7 +128,7 @@ def test_a_run_killed_during_the_servers_step_resumes_the_same(
         patch.setattr(PublicImages, "learn", broken)
         with pytest.raises(KeyboardInterrupt):
             run_local(selffed(), tmp_path / "run", sites=SITES)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(straight))
     assert steady_rows(resumed, "metrics") == steady_rows(straight, "metrics")
 
@@ -296,9 +296,7 @@ def from_files(contrastive: str = "server") -> Experiment:
 
 def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
     transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
-    return run_experiment(
-        experiment, tmp_path / "run", transport, engine="local", site_folders=[folder]
-    )
+    return run_experiment(experiment, tmp_path / "run", transport, site_folders=[folder])
 
 
 def test_without_server_images_a_run_ends_before_round_one(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from clients import public_images
 from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.lab.local import run_local
 from fedward.methods.server_labels import AT_SERVER
 from fedward.protocol.wire import Message
 from fedward.report import words
@@ -28,6 +27,7 @@ from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -169,7 +169,7 @@ def test_a_run_killed_in_a_round_resumes_bit_identically(
     straight: Path, tmp_path: Path, round_: int
 ) -> None:
     interrupted(server_labels(), tmp_path / "run", SITES, round_, answered=1)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(straight))
     assert steady_rows(resumed, "metrics") == steady_rows(straight, "metrics")
 
@@ -189,7 +189,7 @@ def test_a_run_killed_after_the_servers_training_resumes_the_same(
         patch.setattr(PublicImages, "learn", killed)
         with pytest.raises(KeyboardInterrupt):
             run_local(server_labels(), tmp_path / "run", sites=SITES)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     assert_equal(weights(resumed), weights(straight))
     assert steady_rows(resumed, "metrics") == steady_rows(straight, "metrics")
 

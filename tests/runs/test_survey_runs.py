@@ -13,14 +13,14 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import RunError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods import job_of
 from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
 from forged import Rows, log_of, rewrite
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from surveyed import SPEC, Held, write_hospital
 from tiny import clinical, tiny
 
@@ -139,8 +139,8 @@ def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path
     job = experiment()
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(job, folder, Killed(job, SITES, folder / "sites", [files]), engine="local")
-    run_local(None, folder, resume=True, site_folders=[files])
+        run_experiment(job, folder, Killed(job, SITES, folder / "sites", [files]))
+    resume_local(folder, site_folders=[files])
     assert (folder / "surveys.jsonl").read_text() == (run / "surveys.jsonl").read_text()
 
 
@@ -231,9 +231,7 @@ class Choosy(LocalTransport):
 
 def test_who_refuses_is_named_and_told_of_nowhere(files: Path, tmp_path: Path) -> None:
     job = experiment()
-    run_experiment(
-        job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}), engine="local"
-    )
+    run_experiment(job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}))
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Sites that did not answer" in page
     assert "policy of site-2: expected what its rules allow, found surveys: none" in page
@@ -245,6 +243,6 @@ def test_too_few_answers_are_not_used(files: Path, tmp_path: Path) -> None:
     job = experiment()
     transport = Choosy(job, tmp_path / "sites", files, {"site-2", "site-3"})
     with pytest.raises(RunError, match="surveys: none"):
-        run_experiment(job, tmp_path / "run", transport, engine="local")
+        run_experiment(job, tmp_path / "run", transport)
     assert not (tmp_path / "run" / "surveys.jsonl").read_text()
     assert "failed" in (tmp_path / "run" / "report.html").read_text()

@@ -15,12 +15,13 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.inference.evaluation import evaluate
 from fedward.inference.words import lines
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write
 from run_files import rows
+from running import run_local
 from series_files import series
 from tiny import tiny
 

@@ -15,13 +15,13 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment, SyntheticData
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
-from fedward.lab.local import run_local
 from fedward.lab.synthetic import synthetic_site
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from fedward.storage.model_files import StoredState
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from run_files import rows
+from running import run_local
 from tiny import clinical
 from waiting import PATIENCE
 

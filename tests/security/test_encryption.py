@@ -28,7 +28,7 @@ from fedward.flare import executor as executor_module
 from fedward.flare.encryption import SERVER, SITE, context_of
 from fedward.flare.jobs.configurations import SYNTHETIC
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.aggregation import mean_of as plain_mean
@@ -52,7 +52,7 @@ from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.storage.model_files import SiteModels
 from flare_app import config_folder, executor_of
 from run_files import in_vain, rows, weights
-from running import run_experiment
+from running import run_experiment, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -113,7 +113,7 @@ def run(
     transport = EncryptedTransport(
         inner, experiment, method_of(experiment), ADDER, tmp_path / "run"
     )
-    run_experiment(experiment, tmp_path / "run", transport, engine="local", resume=resume)
+    run_experiment(experiment, tmp_path / "run", transport, resume=resume)
     return inner
 
 
@@ -501,7 +501,7 @@ def test_nothing_plain_is_on_the_wire(tmp_path):
 
     one_round = secure(options={"rounds": 1})
     inner = Tampering(plain(one_round), tmp_path / "cache", plain_answers)
-    run_experiment(plain(one_round), tmp_path / "plain", inner, engine="local")
+    run_experiment(plain(one_round), tmp_path / "plain", inner)
     pieces = [piece for arrays in updates for piece in beginnings(arrays)]
     assert len(pieces) > 3 * len(tiny_model()) / 2
     encrypted = run(tmp_path, one_round)
@@ -637,7 +637,7 @@ def test_second_answers_are_not_added(tmp_path):
     transport = EncryptedTransport(
         inner, experiment, method_of(experiment), ADDER, tmp_path / "twice"
     )
-    run_experiment(experiment, tmp_path / "twice", transport, engine="local")
+    run_experiment(experiment, tmp_path / "twice", transport)
     run(tmp_path, experiment)
     assert largest_difference(tmp_path / "twice", tmp_path / "run") == 0
 

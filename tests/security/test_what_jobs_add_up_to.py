@@ -9,11 +9,11 @@ from torch import Tensor
 
 from broken_rules import refused_by_default
 from fedward.config import Experiment
-from fedward.lab.local import run_local
 from fedward.methods.weight_limits import effective_number
 from fedward.storage.model_files import StoredState
 from hospital import hospital
 from run_files import rows
+from running import run_local
 from starting import initial_model
 
 pytestmark = pytest.mark.usefixtures("without_report")

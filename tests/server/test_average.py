@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.lab.local import run_local
 from fedward.methods.averages import moving_average
 from fedward.methods.settings import Settings
 from fedward.operation.audit_check import verify
@@ -25,6 +24,7 @@ from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -226,7 +226,7 @@ def test_an_averaging_run_resumes_bit_for_bit(
     """Killed while a round trains, and while its average is evaluated."""
     straight = undisturbed(method)
     interrupted(averaging(method), tmp_path / "broken", SITES, round_, 1, part=part)
-    resumed = run_local(None, tmp_path / "broken", resume=True)
+    resumed = resume_local(tmp_path / "broken")
     for name in ("model", "best"):
         undisturbed_model = StoredState(straight / f"{name}.safetensors")
         resumed_model = StoredState(resumed / f"{name}.safetensors")

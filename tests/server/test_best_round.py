@@ -10,7 +10,7 @@ import pytest
 
 from fedward.config import SyntheticData
 from fedward.evaluation.selection import best_global
-from fedward.lab import local
+from fedward.lab import simulation
 from fedward.lab.local import LocalTransport
 from fedward.protocol.wire import Message
 from fedward.runs.choices import Choices
@@ -47,12 +47,10 @@ class Judging(LocalTransport):
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> Run:
-    monkeypatch.setattr(local, "write_report", lambda path: None)
+    monkeypatch.setattr(simulation, "write_report", lambda path: None)
     labels = SyntheticData(images=40, labelled=1.0, isolated=True)
     experiment = tiny("isofed", key_metric="accuracy", synthetic=labels)
-    run_experiment(
-        experiment, folder / "run", Judging(experiment, folder / "cache", find), engine="local"
-    )
+    run_experiment(experiment, folder / "run", Judging(experiment, folder / "cache", find))
     return Run.load(folder / "run")
 
 

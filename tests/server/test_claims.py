@@ -198,9 +198,7 @@ class Lying(LocalTransport):
 def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies, since, named):
     changes = {"participants": None} if method == "fedavg" else {"warm_up": 0}
     experiment = tiny(method, options={"rounds": 2, **changes})
-    run_experiment(
-        experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since), engine="local"
-    )
+    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since))
     rounds = Run.load(tmp_path / "run").rounds
     for row in rounds:
         assert ("site-6" in row.failed) == (row.round >= since)
@@ -216,9 +214,7 @@ def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies,
 def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
     experiment = tiny("fedprox", options={"rounds": 1, "warm_up": 0})
     lies = {"labelled": 5_000_000}
-    run_experiment(
-        experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, 1), engine="local"
-    )
+    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, 1))
     (row,) = Run.load(tmp_path / "run").groups
     assert row.weights[row.sites.index("site-6")] == pytest.approx(0.5)
 
@@ -238,7 +234,6 @@ def test_huge_losses_harm_nothing(tmp_path):
             experiment,
             tmp_path / name,
             Lying(experiment, tmp_path / f"{name}-own", lies, 1),
-            engine="local",
         )
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("honest", "lying")]
     assert models[0] == models[1]
@@ -256,11 +251,9 @@ def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
             super().exchange(requests, timeout, deliver)
 
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(
-            experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path), engine="local"
-        )
+        run_experiment(experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path))
     growing = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
-    run_experiment(experiment, tmp_path / "run", growing, engine="local", resume=True)
+    run_experiment(experiment, tmp_path / "run", growing, resume=True)
     assert Run.load(tmp_path / "run").rounds[-1].failed == {}
     assert RunFolder.reopen(tmp_path / "run").finished
 

@@ -12,7 +12,7 @@ from asking import rules_of
 from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import WireError
-from fedward.lab.local import local_transport
+from fedward.lab.local import Sites, local_transport
 from fedward.methods import method_of
 from fedward.protocol import answer_checks
 from fedward.protocol.wire import Message
@@ -45,7 +45,10 @@ class Hospitals:
         self.folder = folder
         self.experiment = experiment
         self.transport = local_transport(
-            experiment, method_of(experiment), SITES, folder / "run"
+            Sites(experiment, folder / "run" / "sites"),
+            SITES,
+            method_of(experiment),
+            folder / "run",
         ).__enter__()
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
@@ -68,9 +71,7 @@ class Hospitals:
 
     def run(self, resume: bool = False) -> Path:
         folder = self.folder / "run" / "run"
-        return run_experiment(
-            self.experiment, folder, self.transport, engine="local", resume=resume
-        )
+        return run_experiment(self.experiment, folder, self.transport, resume=resume)
 
     @property
     def info(self) -> dict:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fedward.errors import ConfigError, RunError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.fedavg import FedAvg, federated_averaging
 from fedward.methods.requirements import Requirements, Sends
@@ -31,7 +31,7 @@ from fedward.storage.run_folder import RunFolder
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
 from run_files import assert_equal, in_vain, rows, weights
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -92,12 +92,12 @@ class Tampering(LocalTransport):
 def run_tampered(tmp_path, tamper, name="run", **changes):
     experiment = tiny("ssfl", **changes)
     transport = Tampering(experiment, tmp_path / "cache", tamper)
-    run_experiment(experiment, tmp_path / name, transport, engine="local")
+    run_experiment(experiment, tmp_path / name, transport)
     return tmp_path / name
 
 
 def test_a_run_leaves_the_files_readers_need(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.lab.local.write_report", write_report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", write_report)
     folder = run_local(tiny(), tmp_path / "run", sites=SITES)
     info = json.loads((folder / "run.json").read_text())
     assert info["status"] == "finished"
@@ -170,7 +170,7 @@ def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_
         with pytest.raises(KeyboardInterrupt):
             run_local(experiment, tmp_path / "broken", sites=SITES)
     assert json.loads((tmp_path / "broken" / "run.json").read_text())["status"] == "failed"
-    resumed = run_local(None, tmp_path / "broken", resume=True)
+    resumed = resume_local(tmp_path / "broken")
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "peers", "bytes"):
         logged = [
@@ -197,7 +197,7 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         "import sys, time\n"
         "from pathlib import Path\n"
         "from fedward.config import Experiment\n"
-        "from fedward.lab import local\n"
+        "from fedward.lab.simulation import Simulation\n"
         "from fedward.client.client import Client\n"
         "work = Client._work\n"
         "def slow(self, asked, request, aborted):\n"
@@ -207,7 +207,7 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         "    return work(self, asked, request, aborted)\n"
         "Client._work = slow\n"
         "experiment = Experiment.model_validate_json(sys.stdin.read())\n"
-        f"local.run_local(experiment, Path(sys.argv[1]), sites={SITES!r})\n"
+        f"Simulation(experiment, Path(sys.argv[1]), {SITES!r}).run()\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, folder, tmp_path], stdin=subprocess.PIPE
@@ -219,7 +219,7 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    resumed = run_local(None, folder, resume=True)
+    resumed = resume_local(folder)
     assert_equal(weights(straight), weights(resumed))
     assert [row["round"] for row in rows(resumed, "rounds")] == [1, 2, 3, 4]
 
@@ -227,7 +227,7 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
 def test_resuming_a_finished_run_changes_nothing(tmp_path):
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -264,7 +264,7 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
 
     transport.exchange = stop
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(tiny("fedavg"), tmp_path / "stopped", transport, engine="local")
+        run_experiment(tiny("fedavg"), tmp_path / "stopped", transport)
     assert list((tmp_path / "stopped" / "models").glob("*/*.safetensors"))
 
 
@@ -395,7 +395,7 @@ def test_a_round_without_a_reply_ends_no_run_of_several_exchanges_a_round(tmp_pa
         return [] if answer.meta["round"] == 2 else [answer]
 
     transport = Tampering(experiment, tmp_path / "cache", silent_in_round_two)
-    run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    run_experiment(experiment, tmp_path / "run", transport)
     silent = [row for row in rows(tmp_path / "run", "rounds") if row["round"] == 2]
     assert len(silent) == 3
     assert not any(row["replied"] for row in silent)
@@ -456,7 +456,7 @@ def test_replies_without_weight_make_no_average_of_three(tmp_path, monkeypatch):
     with in_vain():
         experiment = tiny("fedavg", options={"participants": 3, "rounds": 2}, minimum_replies=3)
         transport = Tampering(experiment, tmp_path / "cache", without_unlabelled)
-        run_experiment(experiment, tmp_path / "run", transport, engine="local")
+        run_experiment(experiment, tmp_path / "run", transport)
     for row in rows(tmp_path / "run", "rounds"):
         assert row["replied"] == []
         assert set(row["failed"].values()) == {"not used: minimum_replies is 3, came 1"}
@@ -514,9 +514,7 @@ def test_resume_with_other_settings_is_refused(tmp_path):
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     other = tiny("fedavg", seed=9)
     with pytest.raises(RunError, match="other settings"):
-        run_experiment(
-            other, folder, LocalTransport(other, SITES, tmp_path), engine="local", resume=True
-        )
+        run_experiment(other, folder, LocalTransport(other, SITES, tmp_path), resume=True)
 
 
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
@@ -552,7 +550,7 @@ def test_a_site_without_a_step_keeps_the_model_it_was_sent(tmp_path, monkeypatch
     transport = Tampering(
         experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a]
     )
-    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    folder = run_experiment(experiment, tmp_path / "run", transport)
     assert len(heard) == 2
     for exchange, replies in heard:
         assert [reply.site for reply in replies] == SITES
@@ -683,7 +681,7 @@ def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
     assert [row["round"] for row in rows(folder, "groups")] == [1]
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
 
 
@@ -703,7 +701,7 @@ def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
     assert [row["round"] for row in rows(folder, "groups")] == [1, 2]
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
 
 
@@ -751,7 +749,7 @@ def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, 
 def assert_resume_is_refused(folder: Path, error: type[Exception], reason: str) -> None:
     """Check that the folder then gives the reason, and does not say that the run still goes on."""
     with pytest.raises(error, match=reason):
-        run_local(None, folder, resume=True)
+        resume_local(folder)
     info = json.loads((folder / "run.json").read_text())
     assert info["status"] == "failed"
     assert re.search(reason, info["summary"]["reason"])
@@ -789,7 +787,7 @@ def test_an_error_of_the_report_does_not_hide_that_of_the_run(tmp_path, monkeypa
     def broken(path):
         raise error
 
-    monkeypatch.setattr("fedward.lab.local.write_report", broken)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", broken)
     with caplog.at_level(logging.ERROR), pytest.raises(RunError, match="3 exchanges in a row"):
         run_tampered(tmp_path, lambda site, a: [], options={"rounds": 9})
     info = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -808,14 +806,14 @@ def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
         raise ValueError("no ink")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", broken)
+        patch.setattr("fedward.lab.simulation.write_report", broken)
         with pytest.raises(ValueError, match="no ink"):
             run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["status"] == "failed"
     assert info["summary"] == {"reason": "no ink"}
-    monkeypatch.setattr("fedward.lab.local.write_report", write_report)
-    assert (run_local(None, tmp_path / "run", resume=True) / "report.html").exists()
+    monkeypatch.setattr("fedward.lab.simulation.write_report", write_report)
+    assert (resume_local(tmp_path / "run") / "report.html").exists()
 
 
 # --- rounds of several exchanges, and the run's id
@@ -884,7 +882,7 @@ def test_a_run_of_several_exchanges_resumes_bit_identically(
         die_in_exchange(patch, exchange, answered)
         with pytest.raises(KeyboardInterrupt):
             run_local(experiment, tmp_path / "broken", sites=ISOLATED, site_folders=folders)
-    resumed = run_local(None, tmp_path / "broken", resume=True, site_folders=folders)
+    resumed = resume_local(tmp_path / "broken", site_folders=folders)
     assert_equal(weights(straight), weights(resumed))
     for log in ("metrics", "groups", "bytes"):
         logged = [
@@ -913,10 +911,10 @@ def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         die_in_exchange(patch, 2)
         with pytest.raises(KeyboardInterrupt):
-            run_experiment(experiment, folder, transport, engine="local")
+            run_experiment(experiment, folder, transport)
     before = json.loads((folder / "run.json").read_text())
     assert re.fullmatch("[0-9a-f]{32}", before["id"])
-    run_experiment(experiment, folder, transport, engine="local", resume=True)
+    run_experiment(experiment, folder, transport, resume=True)
     after = json.loads((folder / "run.json").read_text())
     assert before["status"] == "failed"
     assert after["status"] == "finished"

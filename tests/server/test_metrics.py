@@ -35,7 +35,7 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.lab.local.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", lambda path: None)
     (tmp_path / "metrics").mkdir()
     metrics = JobMetrics(tmp_path / "metrics", "my job", "1-a")
     seen = []
@@ -53,7 +53,7 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
 
     experiment = tiny("ssfl", options={"rounds": 2})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
-    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local", watch=watch)
+    folder = run_experiment(experiment, tmp_path / "run", transport, watch=watch)
     assert seen == [
         (0, 1, 0),
         (0, 1, 0),

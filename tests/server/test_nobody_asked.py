@@ -10,10 +10,10 @@ import pytest
 
 from fedward.config import DataSpec
 from fedward.console.console import Console
-from fedward.lab.local import run_local
 from fedward.runs.sentences import nobody_asked
 from fedward.server.questions import enough_labels
 from fedward.server.run_status import lines, progress
+from running import run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")

@@ -7,9 +7,9 @@ import pytest
 
 from fedward.config import SyntheticData
 from fedward.errors import RunError
-from fedward.lab.local import run_local
 from fedward.server.loop import _Loop
 from isolated import SITES, isolated, write_sites
+from running import resume_local, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -50,4 +50,4 @@ def test_a_resumed_run_still_knows_its_origin(
         with pytest.raises(RunError):
             run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert origins(tmp_path / "run") == dict.fromkeys(SITES, True)
-    assert origins(run_local(None, tmp_path / "run", resume=True)) == dict.fromkeys(SITES, True)
+    assert origins(resume_local(tmp_path / "run")) == dict.fromkeys(SITES, True)

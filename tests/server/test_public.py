@@ -47,6 +47,4 @@ def test_a_validation_policy_needs_images_before_round_one(
         ConfigError,
         match=f"method fedperl: expected labelled validation images.*{reason}.*policy=static",
     ):
-        run_experiment(
-            experiment, tmp_path / "run", transport, engine="local", site_folders=[sites]
-        )
+        run_experiment(experiment, tmp_path / "run", transport, site_folders=[sites])

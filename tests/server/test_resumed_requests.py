@@ -52,9 +52,7 @@ def run(
     transport.exchange = exchange  # type: ignore[method-assign]
     started = folder / "run"
     try:
-        run_experiment(
-            experiment, started, transport, engine="local", resume=(started / "run.json").exists()
-        )
+        run_experiment(experiment, started, transport, resume=(started / "run.json").exists())
     except KeyboardInterrupt:
         assert dies != (0, 0)
     return started

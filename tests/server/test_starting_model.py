@@ -13,7 +13,7 @@ from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.nets import build
 from fedward.starting_model import Source, Weights, take_over
 from fedward.storage.info import Summary
@@ -22,7 +22,7 @@ from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from interrupted import interrupted
 from run_files import assert_equal
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -311,7 +311,7 @@ def test_a_run_killed_before_its_first_state_starts_the_same(
         patch.setattr(RunFolder, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             run_local(short(), tmp_path / "run", sites=SITES, init=selffed)
-    resumed = run_local(None, tmp_path / "run", resume=True)
+    resumed = resume_local(tmp_path / "run")
     ours, theirs = (StoredState(folder / "model.safetensors") for folder in (resumed, straight))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -328,7 +328,7 @@ def test_other_weights_than_the_runs_first_are_refused(
     with pytest.raises(
         ConfigError, match=r"file model\.safetensors: expected SHA-256 .* on record"
     ) as caught:
-        run_local(None, tmp_path / "run", resume=True)
+        resume_local(tmp_path / "run")
     assert caught.value.found == file_digest(selffed / "model.safetensors")
 
 
@@ -356,7 +356,9 @@ def carried(selffed: Path, tmp_path: Path) -> Source:
 
 def run_carried(folder: Path, source: Source, resume: bool = False) -> Path:
     transport = LocalTransport(short(), SITES, folder / "sites")
-    return run_experiment(short(), folder, transport, engine="flare", init=source, resume=resume)
+    return run_experiment(
+        short(), folder, transport, engine_name="flare", init=source, resume=resume
+    )
 
 
 def assert_equal_runs(ours: Path, theirs: Path) -> None:

@@ -11,12 +11,13 @@ import yaml
 from dicom_files import RLE, save
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
+from running import run_local
 from tiny import tiny
 
 SECRET = "Mueller-4711"

@@ -14,7 +14,7 @@ from fedward.digests import arrays_digest, digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.operation import reports
 from fedward.operation.audit_check import verify
 from fedward.operation.reports import rewrite_report
@@ -27,7 +27,7 @@ from fedward.storage.run_folder import RunFolder, info_digest
 from fedward.terminal import LONGEST_REASON
 from finished_run import new_run
 from forged import Rows, canonical, chained, lines_of, log_of, rewrite, write
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -70,7 +70,7 @@ def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Pa
     transport.exchange = exchange  # type: ignore[method-assign]
     run_folder = folder / "run"
     try:
-        run_experiment(experiment, run_folder, transport, engine="local", resume=resume)
+        run_experiment(experiment, run_folder, transport, resume=resume)
     except KeyboardInterrupt:
         assert stop
     return run_folder
@@ -85,7 +85,7 @@ def report(folder: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a finished run of three rounds, in which its sites' folders lie."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.lab.local.write_report", report)
+        patch.setattr("fedward.lab.simulation.write_report", report)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
 
 
@@ -186,7 +186,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
         exchange(requests, timeout, change)
 
     transport.exchange = talkative  # type: ignore[method-assign]
-    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    folder = run_experiment(experiment, tmp_path / "run", transport)
     answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]
     assert answered["replied"] == ["site-1", "site-9"]
     assert "found 'patients'" in answered["failed"]["site-2"]
@@ -198,7 +198,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     "at most 500 printable characters reach logs and console",
 )
 def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
     exchange = transport.exchange
@@ -212,7 +212,7 @@ def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, 
         exchange(requests, timeout, change)
 
     transport.exchange = talkative  # type: ignore[method-assign]
-    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    folder = run_experiment(experiment, tmp_path / "run", transport)
     answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]["failed"]
     (row,) = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert row["failed"] == answered
@@ -266,7 +266,7 @@ def test_a_note_that_no_reader_accepts_is_refused(tmp_path, wrong):
 
 
 def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     folder = run(tmp_path, stop=2)
     before = (folder / LOG).read_bytes()
     state = file_digest(folder / "rounds" / "00001" / "state.safetensors")
@@ -546,7 +546,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
 
 
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     folder = run(tmp_path, stop=3)
     assert verify(folder).files == 8  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
@@ -580,23 +580,23 @@ def test_a_run_that_ends_while_its_report_is_written_has_the_report_of_its_end(f
 
 
 def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     rewrite(folder, log_of(folder)[:-1])
     assert "line 15: expected a line with the hash of report.html" in refusal(folder)
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert verify(folder).lines == 15
 
 
 def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatch):
     """The end is in the log; run.json still says that the run goes on, and it does."""
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     info = json.loads((folder / "run.json").read_text())
     before = {"lines": 13, "last_hash": log_of(folder)[12]["hash"]}
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
     write(folder, log_of(folder)[:14])
     (folder / "report.html").unlink()
     assert verify(folder).files == 10
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert verify(folder, site_logs(folder)).answers == 5 * len(SITES)
     assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]
 
@@ -919,7 +919,7 @@ def test_removed_numbers_fail_against_their_site(folder, log, only):
 @pytest.mark.parametrize("stop", [0, 3, 5])
 def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, stop):
     """It is evaluated in an exchange of its own after each round, also after an interruption."""
-    monkeypatch.setattr("fedward.lab.local.write_report", report)
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     folder = run(tmp_path, stop, options={"average_decay": 0.5})
     logs = sorted(tmp_path.glob("sites/*/answers/*.jsonl"))
     assert verify(folder, logs).answers

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
@@ -22,7 +22,7 @@ from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
 from power_cut import on_the_disk, unwritten
 from run_files import assert_equal, rows, steady_rows, weights
-from running import run_experiment
+from running import resume_local, run_experiment, run_local
 from tiny import tiny
 
 pytestmark = pytest.mark.usefixtures("without_report")
@@ -91,7 +91,7 @@ def test_a_run_goes_on_from_the_state_before_a_damaged_one(
     assert_logs_end_with_the_newest_state(folder)
     damage(folder / name)
     with caplog.at_level(logging.WARNING):
-        run_local(None, folder, resume=True)
+        resume_local(folder)
     assert_equal(weights(straight), weights(folder))
     for log in ("metrics", "peers", "bytes"):
         assert steady_rows(folder, log) == steady_rows(straight, log)
@@ -126,7 +126,7 @@ def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped)
     shutil.copytree(stopped, folder)
     best = json.loads((folder / "best.json").read_text())
     (folder / "best.json").write_text(json.dumps({**best, "round": 4}))
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert verify(folder)
     best = json.loads((folder / "best.json").read_text())
     assert best["round"] == read_info(folder).summary.best_round
@@ -138,7 +138,7 @@ def test_a_run_without_its_saved_states_does_not_begin_again(tmp_path, stopped):
     shutil.rmtree(folder / "rounds")
     before = (folder / "metrics.jsonl").read_bytes()
     with pytest.raises(RunError, match="expected a saved state to go on from, found none"):
-        run_local(None, folder, resume=True)
+        resume_local(folder)
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
@@ -151,7 +151,7 @@ def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
     folder = tmp_path / "run"
     interrupted(experiment, folder, ISOLATED, last, len(ISOLATED), site_folders=folders)
     empty(folder / "rounds" / f"{last - 1:05d}" / "state.safetensors")
-    run_local(None, folder, resume=True, site_folders=folders)
+    resume_local(folder, site_folders=folders)
     assert ("resumed", last - 2) in events(folder)
     assert_equal(weights(straight), weights(folder))
     assert steady_rows(folder, "groups") == steady_rows(straight, "groups")
@@ -204,7 +204,7 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
         patch.setattr(AuditLog, "add", dies)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
-    run_local(None, folder, resume=True)
+    resume_local(folder)
     assert [
         event for event in events(folder) if event[0] in ("committed", "resumed", "unusable")
     ] == [
@@ -242,7 +242,7 @@ def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch)
     monkeypatch.setattr(AuditLog, "add", checked)
     experiment = tiny("fedavg", options={"rounds": 2})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
-    run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    run_experiment(experiment, tmp_path / "run", transport)
     assert late == [[], [], []]
 
 

@@ -9,7 +9,7 @@ from fedward.config import Experiment
 from fedward.methods import job_of
 from fedward.protocol import wire
 from fedward.storage.info import Summary
-from fedward.storage.run_folder import RunFolder
+from fedward.storage.run_folder import NewRun, RunFolder
 
 
 def new_run(
@@ -17,7 +17,7 @@ def new_run(
 ) -> RunFolder:
     """Begin a run in a new folder."""
     return RunFolder.create(
-        folder, experiment, job_of(experiment).requirements, list(sites), engine, base=base
+        folder, experiment, job_of(experiment).requirements, list(sites), NewRun(engine), base=base
     )
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from fedward.config import Experiment
-from fedward.lab.local import LocalTransport, run_local
+from fedward.lab.local import LocalTransport
 from fedward.protocol.wire import Message
+from running import run_local
 
 
 def interrupted(

@@ -1,7 +1,6 @@
 """The server's half of a FLARE job: what all controllers of ``workflows.py`` have in common."""
 
 import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,10 @@ from fedward.report import write_report
 from fedward.security.encryption import Adder
 from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.server.job_metrics import JobMetrics
-from fedward.server.loop import run_experiment
+from fedward.server.run import Engine, begin_run, resume_run
 from fedward.server.run_status import progress
 from fedward.starting_model import Source
+from fedward.storage.run_folder import NewRun
 
 
 class ExperimentController(ModelController):  # type: ignore[misc]
@@ -126,31 +126,29 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         try:
             transport = self._transport(folder)
             folders = site_folders(workspace)
-            resume = (folder / "run.json").exists()
-            leaks: Mapping[str, int] = {}
-            if job_id == SimulatorConstants.JOB_NAME:
+            simulated = job_id == SimulatorConstants.JOB_NAME
+            spec = self.experiment.data
+            if simulated:
                 name = job_meta.get("name", self.method)
-                spec = self.experiment.data
                 require_usable_site_files(name, transport.sites(), folders, spec)
-                if not resume:
-                    leaks = simulated_leaks(transport.sites(), folders, spec)
-            self.folder = run_experiment(
-                self.experiment,
-                self.algorithm,
-                folder,
+            engine = Engine(
                 transport,
-                engine="flare",
-                console=Console(),
-                report=write_report,
-                resume=resume,
-                leaks=leaks,
+                Console(),
+                write_report,
                 site_folders=folders,
                 synthetic=self.engine.get_component(SYNTHETIC),
-                init=init,
                 watch=self._run_changed,
-                run_id=run_id(job_meta),
-                job=str(job_meta.get("name") or ""),
             )
+            if (folder / "run.json").exists():
+                self.folder = resume_run(self.experiment, self.algorithm, folder, engine, init)
+            else:
+                new = NewRun(
+                    "flare",
+                    id=run_id(job_meta),
+                    job=str(job_meta.get("name") or ""),
+                    leaks=simulated_leaks(transport.sites(), folders, spec) if simulated else {},
+                )
+                self.folder = begin_run(self.experiment, self.algorithm, folder, engine, new, init)
         except Exception as error:
             if not self.folder:
                 # The run was refused: its folder does not exist, or belongs to another job's run.

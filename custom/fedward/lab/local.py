@@ -3,7 +3,7 @@
 Messages and weights are the same as in a federation.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,8 +18,6 @@ from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
-from fedward.console.console import Console
-from fedward.console.listener import Listener
 from fedward.errors import ConfigError
 from fedward.lab.pseudo_labels import PseudoLabelObserver
 from fedward.lab.synthetic import SyntheticSites
@@ -30,16 +28,9 @@ from fedward.methods.survey import Survey
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.registry import registered
-from fedward.report import write_report
 from fedward.security.encryption import Adder, SiteKey, new_contexts
 from fedward.server.encrypted_transport import EncryptedTransport
-from fedward.server.loop import run_experiment
-from fedward.server.public import refuse_sites_file
-from fedward.sites import named_sites
 from fedward.sites.caches import Cache
-from fedward.starting_model import Source
-from fedward.storage.run_folder import RunFolder
-from fedward.tracking import FOLDER, TrackedTransport
 
 MOST_HELD = 64
 """Number of sites in memory at most: those that worked last.
@@ -61,10 +52,10 @@ class Sites:
     """Folders that are searched for the sites' files."""
     cache: Path | None = None
     """Folder for decoded images and features; by default they lie in the sites' own folders."""
-    judged: bool = False
+    checks_pseudo_labels: bool = False
     """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`).
 
-    In a multi-label job none are judged.
+    In a multi-label job none are checked.
     """
 
     def source(self, name: str) -> DataSource:
@@ -86,14 +77,14 @@ class Sites:
         experiment = self.experiment
         folder = self.folder / name
         source = self.source(name)
-        is_judged = self.judged and experiment.data.label_kind.exclusive
+        is_checked = self.checks_pseudo_labels and experiment.data.label_kind.exclusive
         return client_of(
             source,
             algorithm,
             SiteLog(folder, name, experiment, algorithm),
             Admission(name, experiment, algorithm, folder),
             key,
-            observer=PseudoLabelObserver(source) if is_judged else None,
+            observer=PseudoLabelObserver(source) if is_checked else None,
         )
 
 
@@ -108,9 +99,9 @@ class LocalTransport:
         site_folders: Sequence[Path] = (),
         key: SiteKey | None = None,
         cache: Path | None = None,
-        judged: bool = False,
+        checks_pseudo_labels: bool = False,
     ) -> None:
-        sites = Sites(experiment, folder, site_folders, cache, judged)
+        sites = Sites(experiment, folder, site_folders, cache, checks_pseudo_labels)
         self._names = sorted(names)
         algorithm = job_of(experiment)
         self._make = partial(sites.client, algorithm=algorithm, key=key)
@@ -144,102 +135,38 @@ class LocalTransport:
         """Do nothing: there is no process to end."""
 
 
-def run_local(  # noqa: PLR0913 - named choices of one run
-    experiment: Experiment | None,
-    folder: Path,
-    *,
-    sites: Sequence[str] = (),
-    resume: bool = False,
-    site_folders: Sequence[Path] = (),
-    init: Path | None = None,
-    cache: Path | None = None,
-    workers: int = 1,
-    judged: bool = False,
-    leaks: Mapping[str, int] | None = None,
-    console: Listener | None = None,
-    job: str = "",
-) -> Path:
-    """Run an experiment on this machine, or resume a run; return the run folder.
-
-    Args:
-        experiment: what to run; not used for a resumed run, whose folder has it.
-        folder: the run folder, which also holds all that the sites remember.
-        sites: names of the sites; not used for a resumed run, whose folder has them.
-        resume: continue the run in the folder after its last finished round.
-        site_folders: folders that are searched for the sites' files.
-        init: folder of a finished run, whose last model a new run starts from.
-        cache: folder for decoded images and features, from which no features are removed; by
-            default they lie in the run folder.
-        workers: processes in which the sites of a round work at the same time. The weights do not
-            depend on their number.
-        judged: see :class:`Sites`.
-        leaks: what is in several splits, which a new run records.
-        console: receives what happens in the run; by default it is printed.
-        job: name of the job of a new run; empty for none.
-
-    Raises as :func:`~fedward.server.loop.run_experiment` does, and:
-        ConfigError: a folder of ``site_folders`` holds no site's file; the server's own images are
-            those of a site; or ``workers`` is below 1, or above 1 for an experiment with names that
-            only this process knows.
-        DataError: the site files of a resumed run are missing.
-    """
-    for site_folder in site_folders:
-        # Raises ConfigError for a folder without site files.
-        named_sites(site_folder)
-    if resume:
-        run = RunFolder.reopen(folder)
-        experiment = run.experiment
-        sites = run.sites
-        for site in sites:
-            source = DataSource(site, experiment, folder / "sites" / site, site_folders)
-            source.require_same(run.info.id)
-    assert experiment is not None, "a new run has an experiment"
-    refuse_sites_file(sites, site_folders)
-    algorithm = job_of(experiment)
-    with local_transport(
-        experiment, algorithm, sites, folder, site_folders, cache, workers, judged
-    ) as transport:
-        return run_experiment(
-            experiment,
-            algorithm,
-            folder,
-            TrackedTransport(transport, folder / FOLDER, algorithm.requirements.server.exchanges),
-            engine="local",
-            console=console or Console(),
-            report=write_report,
-            resume=resume,
-            site_folders=site_folders,
-            synthetic=SyntheticSites(),
-            init=Source(init) if init else None,
-            leaks=leaks,
-            job=job,
-        )
-
-
 @contextmanager
 def local_transport(
-    experiment: Experiment,
-    algorithm: Algorithm[Any] | Survey,
+    sites: Sites,
     names: Sequence[str],
+    algorithm: Algorithm[Any] | Survey,
     folder: Path,
-    site_folders: Sequence[Path] = (),
-    cache: Path | None = None,
     workers: int = 1,
-    judged: bool = False,
 ) -> Iterator[Transport]:
     """Yield the transport of a run's messages between server and sites; it is closed at the end.
 
     With secure aggregation a new key encrypts the sites' updates; it is only kept in memory.
+
+    Args:
+        sites: what makes the sites.
+        names: the sites' names.
+        algorithm: the experiment's method, or its survey.
+        folder: the run folder.
+        workers: processes in which the sites of an exchange work at the same time.
+
+    Raises:
+        ConfigError: ``workers`` is below 1, or above 1 for an experiment with names that only this
+            process knows.
     """
-    sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
-    if not experiment.secure_aggregation:
+    if not sites.experiment.secure_aggregation:
         with closing(_plain_transport(sites, names, b"", workers)) as transport:
             yield transport
         return
     assert not isinstance(algorithm, Survey), "a survey cannot be combined with encryption"
     server_context, site_context = new_contexts()
     with closing(_plain_transport(sites, names, site_context, workers)) as transport:
-        yield EncryptedTransport(transport, experiment, algorithm, Adder(server_context), folder)
+        adder = Adder(server_context)
+        yield EncryptedTransport(transport, sites.experiment, algorithm, adder, folder)
 
 
 def _plain_transport(
@@ -258,7 +185,7 @@ def _plain_transport(
             sites.site_folders,
             SiteKey(key) if key else None,
             sites.cache,
-            sites.judged,
+            sites.checks_pseudo_labels,
         )
     # A worker process imports fedward alone, so it lacks what a script has registered.
     local_names = registered(sites.experiment.model_dump(mode="json"))

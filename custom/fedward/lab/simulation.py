@@ -1,18 +1,30 @@
 """Starts a run on this machine for ``fedward run``, ``fedward bench`` and :func:`fedward.run`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fedward.config import Experiment
+from fedward.console.console import Console
 from fedward.console.listener import Listener
 from fedward.errors import ConfigError, option
 from fedward.jobs import simulated_sites
-from fedward.lab.local import Sites, run_local
+from fedward.lab.local import Sites, local_transport
 from fedward.lab.run_check import Say, enter, print_folded
+from fedward.lab.synthetic import SyntheticSites
+from fedward.methods import job_of
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.survey import Survey
+from fedward.report import write_report
+from fedward.server.public import refuse_sites_file
+from fedward.server.run import Engine, begin_run, resume_run
 from fedward.sites import named_sites
-from fedward.storage.run_folder import RunFolder, refuse_results
+from fedward.starting_model import Source
+from fedward.storage.run_folder import NewRun, RunFolder, refuse_results
+from fedward.tracking import FOLDER, TrackedTransport
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Simulation:
     """What is in several splits, as :class:`fedward.lab.run_check.Entered` says."""
     job: str = ""
     """Name of the job; empty for none."""
-    judged: bool = False
+    checks_pseudo_labels: bool = False
     """Whether each site notes how good its pseudo-labels are (:mod:`fedward.lab.pseudo_labels`)."""
 
     def entered(
@@ -53,10 +65,9 @@ class Simulation:
         if self.site_files is None:
             return self
         refuse_results(self.folder)
-        made = Sites(self.experiment, self.folder / "sites", self._site_folders, self.cache)
         entered = enter(
             self.experiment,
-            [made.source(site) for site in self.sites],
+            [self._made_sites.source(site) for site in self.sites],
             say=say,
             allow_missing=allow_missing,
             unmeasured=unmeasured,
@@ -67,40 +78,56 @@ class Simulation:
     def run(self, console: Listener | None = None) -> Path:
         """Start the run in a new or empty folder, and return the folder once it has ended.
 
-        ``console`` receives what happens; by default it is printed. Errors are those of
-        :func:`fedward.lab.local.run_local`.
+        ``console`` receives what happens; by default it is printed.
+
+        Raises as :func:`~fedward.server.run.begin_run` does, and:
+            ConfigError: the folder of site files holds none; the server's own images are those of a
+                site; or ``workers`` is below 1, or above 1 for an experiment with names that only
+                this process knows.
         """
-        return run_local(
-            self.experiment,
-            self.folder,
-            sites=self.sites,
-            site_folders=self._site_folders,
-            init=self.init,
-            cache=self.cache,
-            workers=self.workers,
-            judged=self.judged,
-            leaks=self.leaks,
-            console=console,
-            job=self.job,
-        )
+        new = NewRun("local", job=self.job, leaks=self.leaks)
+        init = Source(self.init) if self.init else None
+        algorithm = job_of(self.experiment)
+        with self._engine(algorithm, console) as engine:
+            return begin_run(self.experiment, algorithm, self.folder, engine, new, init)
 
     def resume(self, console: Listener | None = None) -> Path:
         """Continue the interrupted run in the folder, whose experiment and sites must be these.
 
-        Errors are those of :func:`fedward.lab.local.run_local`, and RunError if the folder's
-        experiment is another one.
+        Raises as :meth:`run` and :func:`~fedward.server.run.resume_run` do, and:
+            DataError: the site files of the run are missing.
         """
-        # This call compares the experiments; run_local takes experiment and sites from the folder.
-        RunFolder.reopen(self.folder, self.experiment)
-        return run_local(
-            None,
-            self.folder,
-            resume=True,
-            site_folders=self._site_folders,
-            cache=self.cache,
-            workers=self.workers,
-            judged=self.judged,
-            console=console,
+        run = RunFolder.reopen(self.folder, self.experiment)
+        for site in self.sites:
+            self._made_sites.source(site).require_same(run.info.id)
+        algorithm = job_of(self.experiment)
+        with self._engine(algorithm, console) as engine:
+            return resume_run(self.experiment, algorithm, self.folder, engine)
+
+    @contextmanager
+    def _engine(
+        self, algorithm: Algorithm[Any] | Survey, console: Listener | None
+    ) -> Iterator[Engine]:
+        """Yield the in-process engine of the run; its transport is closed at the end."""
+        if self.site_files:
+            named_sites(self.site_files)  # Raises ConfigError for a folder without site files.
+        refuse_sites_file(self.sites, self._site_folders)
+        made = self._made_sites
+        with local_transport(made, self.sites, algorithm, self.folder, self.workers) as transport:
+            exchanges = algorithm.requirements.server.exchanges
+            yield Engine(
+                TrackedTransport(transport, self.folder / FOLDER, exchanges),
+                console or Console(),
+                write_report,
+                site_folders=self._site_folders,
+                synthetic=SyntheticSites(),
+            )
+
+    @property
+    def _made_sites(self) -> Sites:
+        folder = self.folder / "sites"
+        return Sites(
+            self.experiment, folder, self._site_folders, self.cache, self.checks_pseudo_labels
         )
 
     @property

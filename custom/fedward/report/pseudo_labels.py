@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fedward.report import figures
-from fedward.runs.pseudo_labels import Judged, judged
+from fedward.runs.pseudo_labels import AgainstHiddenLabels, against_hidden_labels
 from fedward.runs.run import Run
 
 
@@ -19,9 +19,9 @@ class PseudoLabels:
     """Mean share in the first measured round."""
     last: float
     """Mean share in the last measured round."""
-    judged: Judged | None
+    against_hidden: AgainstHiddenLabels | None
     """How they compare with the labels that a simulated run hides; None in a hospital's run."""
-    judged_figure: Markup | None
+    against_hidden_figure: Markup | None
     """Classes of the used pseudo-labels by round."""
 
     @classmethod
@@ -31,11 +31,13 @@ class PseudoLabels:
         if not lines:
             return None
         mean = figures.mean_line(lines)
-        quality = judged(run)
+        quality = against_hidden_labels(run)
         return cls(
             figure=figures.share_kept(lines, run.warm_up),
             first=mean[min(mean)],
             last=mean[max(mean)],
-            judged=quality,
-            judged_figure=figures.kept_classes(quality.rounds, quality.kept) if quality else None,
+            against_hidden=quality,
+            against_hidden_figure=figures.kept_classes(quality.rounds, quality.kept)
+            if quality
+            else None,
         )

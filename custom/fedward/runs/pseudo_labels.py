@@ -33,7 +33,7 @@ class Quality(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class AgainstHiddenLabels:
     """What a report shows of a run's pseudo-labels."""
 
     rounds: tuple[int, ...]
@@ -51,7 +51,7 @@ class Judged:
     """
 
 
-def judged(run: Run) -> Judged | None:
+def against_hidden_labels(run: Run) -> AgainstHiddenLabels | None:
     """Return how a run's pseudo-labels compare with its hidden labels.
 
     Returns None if no site noted it, or if no pseudo-label was used.
@@ -78,7 +78,7 @@ def judged(run: Run) -> Judged | None:
         (name, hidden[name] / hidden.total(), kept_last[name] / max(kept_last.total(), 1))
         for name in run.classes
     ]
-    return Judged(tuple(kept_by_round), shares, quality(last), tuple(classes))
+    return AgainstHiddenLabels(tuple(kept_by_round), shares, quality(last), tuple(classes))
 
 
 def rows_of(run: Run) -> list[PseudoLabelRow]:

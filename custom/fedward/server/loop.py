@@ -1,4 +1,4 @@
-"""The server's half of a run: it opens the run folder and goes through the rounds.
+"""The server's half of a run that trains a model: it goes through the rounds.
 
 In each round it carries out the exchanges that the method's workflow asks for, records what came
 back, and commits the new state.
@@ -6,37 +6,32 @@ back, and commits the new state.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Any
 
-from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start
-from fedward.errors import ConfigError, RunError, interrupted
+from fedward.errors import RunError
 from fedward.methods.algorithm import Algorithm, ServerState, evaluation_turn
 from fedward.methods.averages import moving_average
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
-from fedward.methods.survey import Survey
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
-from fedward.server.consent import Consent, RunRefusedError
+from fedward.server.consent import Consent
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
 from fedward.server.heads import classes_without_head
 from fedward.server.public import PublicImages
 from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
-from fedward.server.survey import SurveyCourse
 from fedward.starting_model import FirstModel, Source, Weights, described, initial_model
-from fedward.storage.info import INTERRUPTED, Summary
-from fedward.storage.lock import sole_writer
+from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
-from fedward.training.machine import limit_threads
 
 _ABOUT_SITES = "(`labelled` in a site's file says how many labels it uses)"
 """Where a person finds why sites may have nothing to learn from."""
@@ -48,185 +43,7 @@ The first names the limit by which too large an update is refused.
 _log = logging.getLogger(__name__)
 
 
-def run_experiment(  # noqa: PLR0913 - each is a choice of its own, most are keywords
-    experiment: Experiment,
-    algorithm: Algorithm[Any] | Survey,
-    folder: Path,
-    transport: Transport,
-    *,
-    engine: str,
-    console: Listener,
-    report: Callable[[Path], object],
-    resume: bool = False,
-    site_folders: Sequence[Path] = (),
-    synthetic: SyntheticSource | None = None,
-    init: Source | None = None,
-    watch: Callable[[Path], None] | None = None,
-    run_id: str | None = None,
-    leaks: Mapping[str, int] | None = None,
-    job: str = "",
-) -> Path:
-    """Run an experiment to its end and return its folder.
-
-    Args:
-        experiment: what to run.
-        algorithm: the experiment's method, or its survey.
-        folder: the run folder: a new one, or with ``resume`` that of an interrupted run.
-        transport: how messages reach the sites.
-        engine: the name of the engine that runs it, which the folder records.
-        console: receives the events of the run.
-        report: writes the report into the folder of a run that has ended.
-        resume: continue from the last finished round. The final weights are then the same as those
-            of a run that was never interrupted.
-        site_folders: folders that may hold the server's own public images, if the method uses any.
-        synthetic: in a simulation, makes public images for a server that has no file of its own.
-        init: a finished run's weights, used wherever name and shape are the same. A resumed run
-            needs them only if it was interrupted before its first commit.
-        watch: called with the run folder after every commit and change of status.
-        run_id: the id of a new run, 32 hexadecimal digits that no other run has; by default it is
-            drawn.
-        leaks: what a simulation found in several splits of its images; see
-            :class:`fedward.storage.info.RunInfo`.
-        job: name of the job of a new run; empty for none.
-
-    Raises:
-        RunRefusedError: too many sites' policies refuse the job for ``minimum_replies`` to be
-            reached.
-        RunError: no usable replies in three rounds in a row; no round changed the model; the folder
-            does not fit ``experiment`` or ``init``, or another process writes it.
-        ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed,
-            no images of the server's own although the method needs some, or ``init`` cannot be
-            used.
-    """
-    limit_threads(1)  # With more threads, sums would round differently from machine to machine.
-    course: _Course
-    if isinstance(algorithm, Survey):
-        course = SurveyCourse(algorithm)
-    else:
-        images = PublicImages(experiment, algorithm, folder / "server", site_folders, synthetic)
-        course = _TrainingCourse(experiment, algorithm, images, init)
-    first = None
-    if not resume:
-        _check_enough_sites(experiment, transport.sites())
-        first = course.prepare()
-    with sole_writer(folder):
-        if resume:
-            run = _reopened(experiment, algorithm, folder, transport.sites(), init)
-        else:
-            run = RunFolder.create(
-                folder,
-                experiment,
-                algorithm.requirements,
-                transport.sites(),
-                engine,
-                init=first.taken if first else None,
-                base=first.base if first else None,
-                run_id=run_id,
-                leaks=leaks,
-            )
-            run.note_job(job)
-        if watch is not None:
-            run.watch = watch
-        if not run.finished:
-            if resume:
-                course.check_resumed(run)
-            _go_on(run, course, algorithm, transport, console, report)
-        elif not run.reported:  # The process was killed between the last round and the report.
-            run.report(report)
-        return run.path
-
-
-class _Course(Protocol):
-    """What a run does from its beginning to its summary, by the kind of its job."""
-
-    def prepare(self) -> FirstModel | None:
-        """Return the model that a new run starts from; None where the job has no model.
-
-        It is called before there is a run folder, so that a ConfigError leaves none behind.
-        """
-
-    def check_resumed(self, run: RunFolder) -> None:
-        """Raise RunError if a run cannot go on as it began."""
-
-    def carry_out(
-        self, run: RunFolder, transport: Transport, consent: Consent, listener: Listener
-    ) -> Summary:
-        """Do the work that is left of a run, finish it, and return its summary."""
-
-
-def _go_on(
-    run: RunFolder,
-    course: _Course,
-    algorithm: Algorithm[Any] | Survey,
-    transport: Transport,
-    console: Listener,
-    report: Callable[[Path], object],
-) -> None:
-    """Carry out a run that has not finished, and write its report, also if it fails."""
-    consent = Consent(run, console)
-    run.set_status("running", Summary())
-    try:
-        summary = course.carry_out(run, transport, consent, console)
-        run.report(report)
-        console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
-    except BaseException as error:
-        # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-        _record_failure(run, error, consent, report, console)
-        raise
-
-
-def _reopened(
-    experiment: Experiment,
-    algorithm: Algorithm[Any] | Survey,
-    folder: Path,
-    sites: Sequence[str],
-    init: Source | None,
-) -> RunFolder:
-    """Return the folder of a run that continues.
-
-    Raises:
-        RunError: the run is of another job, or began with other weights than ``init``.
-    """
-    run = RunFolder.reopen(folder, experiment, algorithm.requirements.sends.records, sites)
-    if init:
-        init.check(folder, run.info)
-    return run
-
-
-def _record_failure(
-    run: RunFolder,
-    error: BaseException,
-    consent: Consent,
-    report: Callable[[Path], object],
-    console: Listener,
-) -> None:
-    """Write into a run's folder and onto the console that it has failed, and why."""
-    reason = str(error) or type(error).__name__
-    if interrupted(error):
-        reason = INTERRUPTED
-    # A run may go on without some that refuse, and fail for another reason.
-    refused = consent.refused if isinstance(error, RunRefusedError) else {}
-    summary = Summary(reason=reason, **refused)
-    run.set_status("failed", summary)
-    try:
-        run.report(report)
-    except Exception:  # An error in the report must not hide the one that ended the run.
-        _log.exception("no report of the failed run %s", run.path)
-    console.closing(run.path, summary)
-
-
-def _check_enough_sites(experiment: Experiment, sites: Sequence[str]) -> None:
-    """Raise ConfigError where a new run has fewer sites than replies needed."""
-    if len(sites) < experiment.minimum_replies:
-        raise ConfigError(
-            "minimum_replies",
-            expected=f"at most the number of sites, {len(sites)}",
-            found=str(experiment.minimum_replies),
-            remedy="Lower it, or run with more sites.",
-        )
-
-
-class _TrainingCourse:
+class TrainingCourse:
     """The course of a run that trains a model."""
 
     def __init__(

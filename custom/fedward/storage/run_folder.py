@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,20 @@ _KEPT_STATES = 2
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class NewRun:
+    """What a run folder records of a run's beginning, beside its job and its first model."""
+
+    engine: str
+    """``local`` or ``flare``."""
+    id: str | None = None
+    """32 hexadecimal digits that no other run has; drawn by default."""
+    job: str = ""
+    """Name of the job; empty for none."""
+    leaks: Mapping[str, int] = field(default_factory=dict)
+    """What is in several splits, where all sites' images are known; see :class:`RunInfo`."""
+
+
 class RunFolder:
     """Writer of one run's folder; docs/federation_jobs.md lists the files.
 
@@ -63,18 +78,16 @@ class RunFolder:
         """Is called with the folder after every commit and change of status."""
 
     @classmethod
-    def create(  # noqa: PLR0913 - named facts of one run
+    def create(
         cls,
         path: Path,
         experiment: Experiment,
         needs: Requirements,
         sites: list[str],
-        engine: str,
+        new: NewRun,
         *,
         init: Mapping[str, Any] | None = None,
         base: str | None = None,
-        run_id: str | None = None,
-        leaks: Mapping[str, int] | None = None,
     ) -> "RunFolder":
         """Start a new run.
 
@@ -83,12 +96,10 @@ class RunFolder:
             experiment: all settings of the run.
             needs: requirements of the experiment's algorithm.
             sites: the sites it starts with.
-            engine: ``local`` or ``flare``.
+            new: what else it records of its beginning.
             init: the weights it starts from, unless these are fresh; see
                 :mod:`fedward.starting_model`.
             base: SHA-256 of the frozen part of its network.
-            run_id: 32 hexadecimal digits that no other run has; drawn by default.
-            leaks: what is in several splits, where the images of all sites are known.
 
         Raises:
             RunError: the folder holds files: results are never overwritten.
@@ -99,15 +110,16 @@ class RunFolder:
             "settings": settings_of(experiment.method, experiment.options).model_dump(mode="json"),
             "init": init,
             "base": base,
-            "leaks": leaks,
+            "job": new.job,
+            "leaks": dict(new.leaks),
             "private": needs.tensors.private,
             "untrained": needs.tensors.untrained,
         }
         info = RunInfo(
             format=FORMAT,
-            id=run_id or uuid4().hex,
+            id=new.id or uuid4().hex,
             method=experiment.method,
-            engine=engine,
+            engine=new.engine,
             seed=experiment.seed,
             sites=tuple(sites),
             started=now(),
@@ -379,11 +391,6 @@ class RunFolder:
             hashes["sheet"] = file_digest(sheet)
         self.audit.add("reported", **hashes)
         self._save_info()
-
-    def note_job(self, job: str) -> None:
-        """Record the name of the job, to be written with the next commit; empty for none."""
-        if job:
-            self._update(job=job)
 
     def note_origins(self, synthetic: Mapping[str, bool]) -> None:
         """Record whether fedward drew the images of sites, to be written with the next commit."""

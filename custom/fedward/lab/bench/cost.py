@@ -114,7 +114,12 @@ def _timed(work: Missing, cell: Cell) -> Timed:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         simulation = Simulation(
-            experiment, run, sites, site_files=files, cache=work.out / "cache", judged=True
+            experiment,
+            run,
+            sites,
+            site_files=files,
+            cache=work.out / "cache",
+            checks_pseudo_labels=True,
         )
         started = time.perf_counter()
         with redirect_stdout(io.StringIO()), suppress(_Enough):

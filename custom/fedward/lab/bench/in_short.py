@@ -70,8 +70,8 @@ def _count_text(counts: Mapping[Outcome, int]) -> str:
 
 def _comparison(results: Results, verdict: Verdict) -> str:
     """Return what a claim has shown, which may be the opposite of it."""
-    claim = verdict.judged.claim
-    gap = verdict.judged.gap
+    claim = verdict.test.claim
+    gap = verdict.test.gap
     assert gap is not None, "a claim is shown by its difference"
     direction = "higher" if gap.mean > 0 else "lower"
     our_name, their_name = names_of(results.study, claim)

@@ -378,7 +378,13 @@ def run_or_resume(
     """
     require_same(folder, experiment, init)
     simulation = Simulation(
-        experiment, folder, sites, site_files=files, init=init, cache=cache, judged=True
+        experiment,
+        folder,
+        sites,
+        site_files=files,
+        init=init,
+        cache=cache,
+        checks_pseudo_labels=True,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):

@@ -20,7 +20,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClaimTest:
     """A claim with its test."""
 
     claim: Claim
@@ -36,17 +36,17 @@ class Judged:
     """
 
 
-def judged(results: Results, claim: Claim) -> Judged:
+def claim_test(results: Results, claim: Claim) -> ClaimTest:
     """Test a claim, unless a rule of evidence forbids it."""
     places = list(chain.from_iterable(claim.places(results.study.first_variant)))
     ours, theirs = claimed_values(results, claim)
     if len(ours) < 2:
-        return Judged(claim, "too few repetitions")
+        return ClaimTest(claim, "too few repetitions")
     reason = refusal(results, places, claim.metric)
     if reason:
-        return Judged(claim, reason)
+        return ClaimTest(claim, reason)
     ratios = [results.study.test_per_training(variant) for variant, _ in places]
-    return Judged(
+    return ClaimTest(
         claim,
         refusal="",
         gap=paired_difference(ours, theirs),
@@ -74,7 +74,7 @@ def claimed_values(results: Results, claim: Claim) -> tuple[list[float], list[fl
 class Verdict:
     """What a page says of a claim."""
 
-    judged: Judged
+    test: ClaimTest
     outcome: Outcome
     p: float
     """Corrected for the number of claims."""
@@ -98,7 +98,7 @@ def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
             their claims counts, also those that are not judged.
     """
     # The claims that are corrected together.
-    family = [(other, judged(other, claim)) for other in page for claim in other.study.claims]
+    family = [(other, claim_test(other, claim)) for other in page for claim in other.study.claims]
     corrected = holm([judgement.p for _, judgement in family])
     corrected_overlapping = holm([judgement.p_overlapping for _, judgement in family])
     found = []
@@ -111,7 +111,7 @@ def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
     return found
 
 
-def _outcome(judgement: Judged, p: float) -> Outcome:
+def _outcome(judgement: ClaimTest, p: float) -> Outcome:
     """Return what a claim's test says.
 
     Args:
@@ -133,7 +133,7 @@ def sentences(results: Results, page: Sequence[Results]) -> list[str]:
 
 def _sentence(results: Results, verdict: Verdict) -> str:
     study = results.study
-    claim = verdict.judged.claim
+    claim = verdict.test.claim
     our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
     statement = (
@@ -141,9 +141,9 @@ def _sentence(results: Results, verdict: Verdict) -> str:
         f"*{their_name}*"
         f"{mean_of_variants(study, claim)}"
     )
-    gap = verdict.judged.gap
+    gap = verdict.test.gap
     if gap is None:
-        return f"{statement}: **{verdict.outcome}**, {_why_not_judged(results, verdict.judged)}."
+        return f"{statement}: **{verdict.outcome}**, {_why_not_judged(results, verdict.test)}."
     count = verdict.claim_count
     among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
     text = f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {p_text(verdict.p)} ({among})"
@@ -152,7 +152,7 @@ def _sentence(results: Results, verdict: Verdict) -> str:
     return f"{text}."
 
 
-def _why_not_judged(results: Results, judgement: Judged) -> str:
+def _why_not_judged(results: Results, judgement: ClaimTest) -> str:
     """Return why a claim is not judged, without what the note on the regime says already."""
     places = chain.from_iterable(judgement.claim.places(results.study.first_variant))
     regimes = {regime_refusal(results, variant) for variant, _ in places}
