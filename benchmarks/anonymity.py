@@ -45,22 +45,20 @@ from committees import (
     reconstruct,
     site_offsets,
 )
-from fedward.client.client import Client
 from fedward.config import Experiment
-from fedward.console.console import Console
 from fedward.jobs import load_experiment, site_names
 from fedward.lab.bench.markdown import Table
 from fedward.lab.local import LocalTransport
-from fedward.methods import method_of
 from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message, decode_peer, flatten, roles, unflatten
 from fedward.seeds import numpy_generator
-from fedward.server.loop import run_experiment
+from fedward.sites import SiteData
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 from measured import Line, Measurement, run
+from quiet_run import data_at, run_quietly
 
 SITES = (5, 10)
 SIZES = (1, 2, 3)
@@ -129,7 +127,8 @@ class History:
 
     def model(self, site: str, round_: int) -> np.ndarray:
         """Return the model a site trained in a round."""
-        return self.models[round_ - 1] + self.updates[site][round_]
+        model: np.ndarray = self.models[round_ - 1] + self.updates[site][round_]
+        return model
 
     def candidates(self, of: Received) -> list[str]:
         """Return the sites that may be in a peer, shuffled, so that ties favour none."""
@@ -145,7 +144,9 @@ class Recording(LocalTransport):
 
     def __init__(self, experiment: Experiment, names: Sequence[str], folder: Path) -> None:
         super().__init__(experiment, names, folder)
-        self.history = History(proportions={name: proportions(self.client(name)) for name in names})
+        self.history = History(
+            proportions={name: proportions(data_at(self, name)) for name in names}
+        )
         self._net = build(experiment.net, len(experiment.data.classes))
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -168,8 +169,9 @@ class Recording(LocalTransport):
 
     def _says(self, site: str, model: State) -> np.ndarray:
         self._net.load_state_dict(dict(model))
-        pixels = Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
-        return predict(self._net, pixels).mean(dim=0).numpy()
+        pixels = Pixels.of(data_at(self, site).unlabelled, torch.device("cpu"))
+        shares: np.ndarray = predict(self._net, pixels).mean(dim=0).numpy()
+        return shares
 
 
 def vector(role: str, message: Message) -> np.ndarray:
@@ -183,12 +185,12 @@ def vector(role: str, message: Message) -> np.ndarray:
     )
 
 
-def proportions(site: Client) -> np.ndarray:
+def proportions(data: SiteData) -> np.ndarray:
     """Return the class proportions (K,) of a site's labelled images of all splits."""
-    labels = np.concatenate(
-        [part.labels for part in (site.data.labelled, site.data.val, site.data.test)]
-    )
-    return np.bincount(labels, minlength=len(site.data.classes)) / len(labels)
+    labels = np.concatenate([part.labels for part in (data.labelled, data.val, data.test)])
+    counts = np.bincount(labels, minlength=len(data.classes))
+    shares: np.ndarray = counts / len(labels)
+    return shares
 
 
 def record(cell: Mapping[str, Any]) -> History:
@@ -196,15 +198,7 @@ def record(cell: Mapping[str, Any]) -> History:
     experiment = load_experiment(cell["job"], cell["changes"])
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         transport = Recording(experiment, site_names(cell["sites"]), Path(folder) / "cache")
-        run_folder = run_experiment(
-            experiment,
-            method_of(experiment),
-            Path(folder) / "run",
-            transport,
-            engine="local",
-            console=Console(),
-            report=lambda _: None,
-        )
+        run_folder = run_quietly(experiment, Path(folder) / "run", transport)
         lines = (run_folder / "peers.jsonl").read_text(encoding="utf-8").splitlines()
     chosen = {row["round"]: row["chosen"] for row in map(json.loads, lines)}
     for peer in transport.history.received:
@@ -258,7 +252,8 @@ def guess_by_models(
         if last == known_rounds.get(site):
             return history.model(site, last)
         offset = offsets[everyone.index(site)] - shares[last] @ offsets
-        return models[last] + lengths[last] * offset
+        model: np.ndarray = models[last] + lengths[last] * offset
+        return model
 
     return closest_committee(peer.peer, np.stack([held(site) for site in sites]), size)[0]
 

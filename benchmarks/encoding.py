@@ -19,7 +19,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -32,7 +33,6 @@ from fedward.jobs import load_experiment, simulated_sites, site_names
 from fedward.lab.bench.markdown import gap_text, header_lines, mean_text, table_line
 from fedward.lab.bench.runs import run_or_resume, whole_run
 from fedward.lab.local import LocalTransport
-from fedward.methods import method_of
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.model_state import State
 from fedward.nets import build
@@ -40,10 +40,10 @@ from fedward.protocol import wire
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.runs.run import Run
-from fedward.server.loop import run_experiment
+from fedward.server import requests
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
-from rounds import quiet
+from quiet_run import data_at, run_quietly
 
 SITES = 4
 ROUNDS = {"small_cnn": 12, "tf_efficientnet_lite0": 3}
@@ -53,10 +53,21 @@ DATA = "blood"
 FILE = "bloodmnist.npz"
 CLASSES = tuple(map(str, range(8)))
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
+
+
+class Variant(NamedTuple):
+    """How models travel in a run."""
+
+    plain: bool
+    """Whether peers travel in float32."""
+    changes: tuple[str, ...] = ()
+    """Changes of the job."""
+
+
 VARIANTS = {
-    "all in float32": {"plain": True},
-    "peers encoded": {"plain": False},
-    "peers encoded, updates in float16": {"plain": False, "changes": ("update_dtype=float16",)},
+    "all in float32": Variant(plain=True),
+    "peers encoded": Variant(plain=False),
+    "peers encoded, updates in float16": Variant(plain=False, changes=("update_dtype=float16",)),
 }
 
 
@@ -76,7 +87,7 @@ class Last(LocalTransport):
 
     def images(self, site: str) -> Pixels:
         """Return the images that a site trains on without their labels."""
-        return Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
+        return Pixels.of(data_at(self, site).unlabelled, torch.device("cpu"))
 
 
 def blood_files(data: Path, folder: Path) -> None:
@@ -137,15 +148,7 @@ def predictions(data: Path) -> None:
             place = Path(folder)
             blood_files(data, place)
             transport = Last(experiment, site_names(SITES), place / "cache", [place])
-            run_experiment(
-                experiment,
-                method_of(experiment),
-                place / "run",
-                transport,
-                engine="local",
-                console=quiet(),
-                report=lambda folder: None,
-            )
+            run_quietly(experiment, place / "run", transport)
             compare(experiment, transport, peers)
 
 
@@ -153,18 +156,27 @@ def predictions(data: Path) -> None:
 def recorded_peers() -> Iterator[dict[bytes, State]]:
     """Note each peer by its encoding, as it was before."""
     peers_by_encoding = dict[bytes, State]()
-    plain = wire.encode_peer
 
     def noted(peer: State, model: State) -> np.ndarray:
-        encoded = plain(peer, model)
+        encoded = wire.encode_peer(peer, model)
         peers_by_encoding[encoded.tobytes()] = dict(peer)
         return encoded
 
-    wire.encode_peer = noted
-    try:
+    with patch.object(requests, "encode_peer", noted):
         yield peers_by_encoding
-    finally:
-        wire.encode_peer = plain
+
+
+class Compared(NamedTuple):
+    """Predictions (N, K) of one site's images, and the bytes of what was encoded."""
+
+    local: Tensor
+    """Of the site's own model."""
+    before: Tensor
+    """Of the model as it was encoded."""
+    after: Tensor
+    """Of the model as it was decoded."""
+    share: float
+    """Bytes of the encoding, as a share of the model's in float32."""
 
 
 def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State]) -> None:
@@ -176,10 +188,7 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
         net.load_state_dict(dict(state))
         return predict(net, transport.images(site))
 
-    rows: dict[str, list[tuple[Tensor, Tensor, Tensor, float]]] = {
-        "peers in int8": [],
-        "updates in float16": [],
-    }
+    rows: dict[str, list[Compared]] = {"peers in int8": [], "updates in float16": []}
     for site, arrays in transport.requests.items():
         model = wire.unflatten("model", arrays, template)
         size = sum(array.nbytes for name, array in arrays.items() if name.startswith("model/"))
@@ -188,29 +197,22 @@ def compare(experiment: Experiment, transport: Last, peers: Mapping[bytes, State
         exact = peers[arrays[role].tobytes()]
         decoded = wire.decode_peer(role, arrays, template)
         rows["peers in int8"].append(
-            (local, says(exact, site), says(decoded, site), arrays[role].nbytes / size)
+            Compared(local, says(exact, site), says(decoded, site), arrays[role].nbytes / size)
         )
         answer = Message({}, transport.updates[site])
         halved = wire.encode_update(answer)
         shapes = {name.removeprefix("diff/"): array.shape for name, array in answer.arrays.items()}
-        trained = [
-            wire.rebuild(model, state) for state in (answer, wire.decode_update(halved, shapes))
-        ]
-        rows["updates in float16"].append(
-            (local, *(says(state, site) for state in trained), halved.nbytes / size)
-        )
+        before = says(wire.rebuild(model, answer), site)
+        after = says(wire.rebuild(model, wire.decode_update(halved, shapes)), site)
+        rows["updates in float16"].append(Compared(local, before, after, halved.nbytes / size))
     for what, found in rows.items():
-        local, before, after, share = (list(column) for column in zip(*found, strict=True))
-        print(
-            table_line(
-                [
-                    experiment.net,
-                    what,
-                    *changed(*map(torch.cat, (local, before, after))),
-                    f"{np.mean(share):.3f}",
-                ]
-            )
+        cells = changed(
+            torch.cat([row.local for row in found]),
+            torch.cat([row.before for row in found]),
+            torch.cat([row.after for row in found]),
         )
+        share = np.mean([row.share for row in found])
+        print(table_line([experiment.net, what, *cells, f"{share:.3f}"]))
 
 
 def changed(local: Tensor, before: Tensor, after: Tensor, threshold: float = 0.6) -> list[str]:
@@ -235,7 +237,6 @@ def changed(local: Tensor, before: Tensor, after: Tensor, threshold: float = 0.6
 @contextmanager
 def plain_peers() -> Iterator[None]:
     """Let peers travel in float32, as if there were no encoding."""
-    before = wire.encode_peer, wire.decode_peer
 
     def whole(peer: State, model: State) -> np.ndarray:
         return np.concatenate([peer[key].numpy().ravel() for key in wire.travelling(model)])
@@ -249,17 +250,14 @@ def plain_peers() -> Iterator[None]:
             **{key: torch.tensor(part).reshape(template[key].shape) for key, part in split},
         }
 
-    wire.encode_peer = whole
-    wire.decode_peer = parts
-    try:
+    # The server encodes by a name of its own.
+    with patch.object(requests, "encode_peer", whole), patch.object(wire, "decode_peer", parts):
         yield
-    finally:
-        wire.encode_peer, wire.decode_peer = before
 
 
 def carry_out(name: str, seed: int, out: Path) -> Run:
     """Return the finished run of a variant."""
-    variant: dict[str, Any] = VARIANTS[name]
+    variant = VARIANTS[name]
     sizes = (
         "synthetic.images=160",
         "synthetic.sites=6",
@@ -267,10 +265,10 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
         "images_per_round=96",
         "evaluate_every=10",
     )
-    changes = (*sizes, f"seed={seed}", *variant.get("changes", ()))
+    changes = (*sizes, f"seed={seed}", *variant.changes)
     experiment = load_experiment("fedperl", changes)
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
-    if variant["plain"]:
+    if variant.plain:
         with plain_peers():
             run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
     else:

@@ -12,6 +12,7 @@ are the process's own CPU time.
 import argparse
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,12 +40,12 @@ def plain_round(model: State, trained: list[State]) -> tuple[State, int]:
 
 def encrypted_round(
     model: State, trained: list[State], key: SiteKey, adder: Adder
-) -> tuple[State, int, int, dict]:
+) -> tuple[State, int, int, dict[str, float]]:
     """Return the mean model, the bytes up, the further bytes down, and the seconds of each step."""
     clocks = [time.process_time()]
     sealed = [key.encrypt(wire.difference(state, model), STEPS) for state in trained]
     clocks.append(time.process_time())
-    total: list = []
+    total: list[Any] = []  # of ciphertexts, for whose type TenSEAL has no name
     for number, ciphers in enumerate(sealed):
         read = adder.read(f"site-{number}", ciphers)
         total = adder.add(total, read) if total else read
@@ -69,7 +70,7 @@ def measure(name: str, sites: int, repeats: int, key: SiteKey, adder: Adder) -> 
     """Print the rows of one network."""
     model = build(name, CLASSES).state_dict()
     generator = torch.Generator().manual_seed(0)
-    trained = [
+    trained: list[State] = [
         {
             tensor: value + 1e-3 * torch.randn(value.shape, generator=generator)
             if value.is_floating_point()

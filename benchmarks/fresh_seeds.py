@@ -44,7 +44,7 @@ def tables() -> dict[str, str]:
         fresh = fresh_results(study.results.study, file)
         on_page = [other.results for other in recorded if other.page == study.page]
         for verdict in verdicts(study.results, on_page):
-            if verdict.outcome == "shown" and _has_run(fresh, verdict.judged.claim):
+            if verdict.outcome == "shown" and _has_run(fresh, verdict.test.claim):
                 table.add(*_cells(fresh, verdict))
     return {"fresh_seeds": table.markdown()}
 
@@ -75,8 +75,8 @@ def _has_run(fresh: Results, claim: Claim) -> bool:
 
 def _cells(fresh: Results, verdict: Verdict) -> list[str]:
     """Return a line of the table."""
-    claim = verdict.judged.claim
-    assert verdict.judged.gap is not None, "a shown claim has a difference"
+    claim = verdict.test.claim
+    assert verdict.test.gap is not None, "a shown claim has a difference"
     our_name, their_name = names_of(fresh.study, claim)
     statement = (
         f"{metric_name(claim.metric)}: {our_name} {claim.direction} than "
@@ -87,7 +87,7 @@ def _cells(fresh: Results, verdict: Verdict) -> list[str]:
     agreeing = sum(sign * (our - their) > 0 for our, their in zip(ours, theirs, strict=True))
     return [
         statement,
-        gap_text(verdict.judged.gap),
+        gap_text(verdict.test.gap),
         gap_text(paired_difference(ours, theirs)),
         f"{agreeing} of {len(ours)}",
     ]

@@ -16,29 +16,33 @@ machine disturbs least.
 - **features**: once for each image and view. Bytes are those of a request's model and of an update.
 
 With ``--whole`` all sites of the partition train heads, by one method after another, from the same
-stored features. Metrics are those of the last model on the sites' test images, means over sites.
+stored features. Metrics are those of the last model on the sites' test images, means over the sites
+that have them.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
-from fedward.lab.local import Sites, run_local
+from fedward.console.listener import Listener
+from fedward.evaluation import last_round
+from fedward.lab.local import Sites
 from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
+from fedward.lab.simulation import Simulation
 from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
 from fedward.protocol import wire
+from fedward.runs.run import Run
 from fedward.sites import named_sites
 from fedward.starting_model import initial_model
 
@@ -47,6 +51,8 @@ METRICS = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
 BYTES = 50
 TRAINING = 20
 """Aims: times fewer bytes, times less CPU time of training."""
+
+T = TypeVar("T")
 
 
 def job(trainable: str, image_size: int) -> Experiment:
@@ -61,11 +67,26 @@ def job(trainable: str, image_size: int) -> Experiment:
     )
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+def timed(work: Callable[[], T]) -> tuple[float, T]:
     """Return the CPU seconds of some work and what it gives."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
+
+
+def client_at(sites: Sites, name: str, algorithm: Algorithm[Any]) -> Client:
+    """Return a site that has decoded its images."""
+    client = sites.client(name, algorithm, key=None)
+    assert isinstance(client, Client), "only a survey has another kind of client"
+    client.data  # noqa: B018 - read now, because decoding is not measured
+    return client
+
+
+def feature_seconds(client: Client, part: str) -> float:
+    """Return the CPU seconds after which a site has its features, if one part is asked for."""
+    images = client.learner.images
+    seconds, _ = timed(lambda: images[part])
+    return seconds
 
 
 def traffic(model: State) -> int:
@@ -117,12 +138,10 @@ def main() -> None:
 def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
     """Print a table of whole runs of heads on the partition in ``folder / sites``."""
     names = named_sites(folder / "sites")
-    sites = Sites(job("head", image_size), folder / "made", [folder / "sites"], cache, len(names))
-    features = 0.0
-    for name in names:
-        client = sites.client(name, None)
-        client.data  # noqa: B018 - read now
-        features += timed(lambda: client.learner.images["val"])[0]  # noqa: B023 - called at once
+    headed = job("head", image_size)
+    sites = Sites(headed, folder / "made", [folder / "sites"], cache)
+    algorithm = method_of(headed)
+    features = sum(feature_seconds(client_at(sites, name, algorithm), "val") for name in names)
     print(
         f"{len(names)} sites, {image_size} px, {rounds} rounds; "
         f"features ready after {features:.0f} CPU s\n"
@@ -130,20 +149,14 @@ def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
     print(f"| | CPU s | {' | '.join(METRICS)} |\n|---|--:|{'--:|' * len(METRICS)}")
     for method in METHODS:
         options = {"rounds": rounds, "learning_rate": 1e-3}
-        experiment = job("head", image_size).model_copy(
-            update={"method": method, "options": options}
-        )
-        experiment = Experiment.parse({**experiment.model_dump(), "evaluate_every": 10}, method)
-        places = {"sites": names, "site_folders": [folder / "sites"], "cache": cache}
-        with redirect_stdout(StringIO()):
-            seconds, run = timed(lambda: run_local(experiment, folder / method, **places))  # noqa: B023
-        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        last = [row for row in rows if (row["round"], row["split"]) == (rounds, "test")]
-        means = [
-            statistics.fmean(row["value"] for row in last if row["name"] == name)
-            for name in METRICS
-        ]
-        print(f"| {method} | {seconds:.0f} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
+        changes = {"method": method, "options": options, "evaluate_every": 10}
+        experiment = Experiment.parse({**headed.model_dump(), **changes}, method)
+        simulation = Simulation(experiment, folder / method, names, folder / "sites", cache=cache)
+        seconds, run_folder = timed(partial(simulation.run, Listener()))
+        metrics = Run.load(run_folder).metrics
+        means = [last_round(metrics.named(name), name).test for name in METRICS]
+        cells = ["-" if mean is None else f"{mean:.3f}" for mean in means]
+        print(f"| {method} | {seconds:.0f} | {' | '.join(cells)} |", flush=True)
 
 
 def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
@@ -155,24 +168,22 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
         sites = Sites(experiment, folder / kind, [folder / "sites"], folder / "cache")
         algorithm = method_of(experiment)
         models[kind] = initial_model(experiment, algorithm).state
-        client = sites.client(site, algorithm, None)
-        client.data  # noqa: B018 - read now, because decoding is not measured
-        clients[kind] = client
+        clients[kind] = client_at(sites, site, algorithm)
     data = clients["head"].data
     training = len(data.labelled) + len(data.unlabelled)
     held_out = len(data.val) + len(data.test)
     learners = {kind: client.learner for kind, client in clients.items()}
-    features, _ = timed(lambda: learners["head"].images["labelled"])
+    features = feature_seconds(clients["head"], "labelled")
     taken = {
         name: {kind: list[float]() for kind in learners} for name in ("training", "evaluation")
     }
     for round_ in range(1, rounds + 1):
         for kind, learner in learners.items():
-            seconds, update = timed(lambda: learner.train(models[kind], [], round_))  # noqa: B023 - called at once
+            seconds, update = timed(partial(learner.train, models[kind], [], round_))
             models[kind] = update.model
             taken["training"][kind].append(seconds)
     for kind, learner in learners.items():
-        seconds, _ = timed(lambda: learner.evaluate(models[kind]))  # noqa: B023
+        seconds, _ = timed(partial(learner.evaluate, models[kind]))
         taken["evaluation"][kind].append(seconds)
     medians = {
         name: {

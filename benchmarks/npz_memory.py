@@ -44,11 +44,11 @@ def write(folder: Path, images: int) -> Path:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (images, SIDE, SIDE, 3), np.uint8)
     labels = np.arange(images) % 2
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, first, last in (("train", 0, 0.7), ("val", 0.7, 0.8), ("test", 0.8, 1)):
         part = slice(int(first * images), int(last * images))
         arrays |= {f"{split}_images": pixels[part], f"{split}_labels": labels[part]}
-    np.savez(folder / "large.npz", **arrays)
+    np.savez(folder / "large.npz", allow_pickle=False, **arrays)
     site = folder / "site-1.yaml"
     site.write_text(f"kind: npz\nfile: large.npz\nlabels: {{0: a, 1: b}}\nshare: [1, {SITES}]\n")
     return site

@@ -216,7 +216,8 @@ def classifier(known: Tensor, labels: Tensor, images: Tensor) -> Tensor:
         optimiser.zero_grad()
         F.cross_entropy(head(known), labels).backward()
         optimiser.step()
-    return head(images).detach()
+    logits: Tensor = head(images)
+    return logits.detach()
 
 
 def energy(known: Tensor, labels: Tensor, images: Tensor) -> Tensor:

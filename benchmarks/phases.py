@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,12 +27,10 @@ from torch.nn import functional as F
 from fedward.methods.isofed import (
     InformationMaximisation,
     IsoFedSettings,
-    ema,
     information_maximisation,
-    sharpen,
 )
-from fedward.methods.local import Batch, Phase, RoundInputs
-from fedward.methods.mean_teacher import MeanTeacher
+from fedward.methods.local import Batch, Objective, Phase, RoundInputs, Uses
+from fedward.methods.mean_teacher import MeanTeacher, ema, sharpen
 from fedward.methods.supervised import Supervised
 from fedward.nets import build
 from fedward.seeds import Draws
@@ -46,18 +45,26 @@ LIMIT = 0.8
 """Smallest speed of fedward as a share of bare."""
 SETTINGS = IsoFedSettings()
 
+Loss = Callable[[nn.Module, Batch, nn.Module], torch.Tensor]
+"""Takes the network, a batch, and the network's teacher."""
+
 
 def supervised(net: nn.Module, batch: Batch, teacher: nn.Module) -> torch.Tensor:
     """Cross-entropy."""
+    assert batch.labelled is not None
+    assert batch.labels is not None
     return F.cross_entropy(net(batch.labelled), batch.labels)
 
 
 def mean_teacher(net: nn.Module, batch: Batch, teacher: nn.Module) -> torch.Tensor:
     """Distance to the teacher, which follows."""
+    assert batch.weak is not None
+    assert batch.strong is not None
     ema(teacher, net, SETTINGS.ema_decay)
     with torch.no_grad():
         target = sharpen(torch.softmax(teacher(batch.weak), 1), SETTINGS.temperature)
-    return (torch.softmax(net(batch.strong), 1) - target).square().sum(1).mean()
+    predicted = torch.softmax(net(batch.strong), 1)
+    return (predicted - target).square().sum(1).mean()
 
 
 def adaptation(net: nn.Module, batch: Batch, teacher: nn.Module) -> torch.Tensor:
@@ -65,7 +72,7 @@ def adaptation(net: nn.Module, batch: Batch, teacher: nn.Module) -> torch.Tensor
     return information_maximisation(torch.softmax(net(batch.weak), 1))
 
 
-def bare(net: nn.Module, batches: Sequence[Batch], loss: Callable[..., torch.Tensor]) -> None:
+def bare(net: nn.Module, batches: Sequence[Batch], loss: Loss) -> None:
     """Train on batches that are ready."""
     optimizer = torch.optim.SGD(
         net.parameters(),
@@ -78,7 +85,8 @@ def bare(net: nn.Module, batches: Sequence[Batch], loss: Callable[..., torch.Ten
     for batch in batches:
         optimizer.zero_grad(set_to_none=True)
         loss(net, batch, teacher).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), SETTINGS.clip_gradient)
+        if SETTINGS.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), SETTINGS.clip_gradient)
         optimizer.step()
 
 
@@ -100,7 +108,7 @@ def main() -> None:
     )
     net = build("small_cnn", CLASSES).to(memory_format=torch.channels_last)
     inputs = RoundInputs(torch.ones(CLASSES))
-    phases = {
+    phases: dict[str, tuple[Objective[Any], Loss]] = {
         "supervised": (Supervised(), supervised),
         "mean teacher": (MeanTeacher(SETTINGS), mean_teacher),
         "adaptation": (InformationMaximisation(), adaptation),
@@ -111,16 +119,16 @@ def main() -> None:
     print("|---|--:|--:|--:|--:|--:|---|")
     for name, (objective, loss) in phases.items():
 
-        def stream(repeat: int, objective: object = objective) -> RoundBatches:
-            parts = (held, None) if objective.uses.labelled else (None, held)
+        def stream(repeat: int, uses: Uses = objective.uses) -> RoundBatches:
             return RoundBatches(
-                *parts,
+                held if uses.labelled else None,
+                None if uses.labelled else held,
                 [],
                 SETTINGS,
                 Draws(0),
                 (repeat,),
                 views=VIEWS["mirrored"],
-                uses=objective.uses,
+                uses=uses,
             )
 
         ready = list(stream(0))

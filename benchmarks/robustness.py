@@ -11,7 +11,6 @@ the loner among them, whose cases differ most. Equal seeds have equal data and s
 weights. The second command writes the tables of the kept lines into the page.
 """
 
-import io
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,18 +22,16 @@ from typing import Any
 import numpy as np
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.console.console import Console
 from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.jobs import site_names
 from fedward.lab.bench.comparisons import in_common
 from fedward.lab.bench.markdown import Table, gap_text, interval_text
 from fedward.lab.local import LocalTransport
-from fedward.methods import method_of
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from fedward.server.loop import run_experiment
 from measured import Line, Measurement, run
+from quiet_run import run_quietly
 
 SITES = site_names(10)
 HOSTILE = "site-8"
@@ -123,14 +120,10 @@ class Robustness(Measurement):
         experiment = Experiment.model_validate(cell["experiment"])
         with tempfile.TemporaryDirectory() as folder:
             try:
-                run_folder = run_experiment(
+                run_folder = run_quietly(
                     experiment,
-                    method_of(experiment),
                     Path(folder) / "run",
                     Hostile(experiment, Path(folder) / "sites", cell),
-                    engine="local",
-                    console=Console(io.StringIO()),
-                    report=lambda _: None,
                 )
             except RunError as error:
                 return {"failed": error.problem}

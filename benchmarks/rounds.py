@@ -19,7 +19,6 @@ Without a name all of them run.
 """
 
 import argparse
-import io
 import json
 import re
 import shutil
@@ -28,27 +27,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil
 import torch
 
 from fedward.config import Experiment
-from fedward.console.console import Console
 from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
-from fedward.lab.local import LocalTransport, local_transport
+from fedward.lab.local import LocalTransport, Sites, local_transport
 from fedward.methods import method_of
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
-from fedward.server.loop import run_experiment
 from fedward.storage.model_files import StoredState
 from fedward.training.learner import Learner
+from quiet_run import run_quietly
 
 LIMITS = {"overhead": 0.05, "workers": 1.5, "bytes": 0.25, "memory": 0.1}
 SMALL = (
@@ -67,11 +66,6 @@ METHODS = {
     "FedPerl": ("fedperl", ("warm_up=1",)),
     "FedPerl without anonymisation": ("fedperl", ("warm_up=1", "anonymise=false")),
 }
-
-
-def quiet() -> Console:
-    """Return a console that prints nowhere."""
-    return Console(io.StringIO())
 
 
 class Timed:
@@ -99,10 +93,13 @@ def clocks() -> np.ndarray:
 class Marking(LocalTransport):
     """Notes the clocks, and what the sites have used so far, at the start of every exchange."""
 
-    def __init__(self, timed: Timed, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, timed: Timed, experiment: Experiment, names: Sequence[str], folder: Path
+    ) -> None:
+        super().__init__(experiment, names, folder)
         self.timed = timed
-        self.marks = []
+        self.marks = list[tuple[np.ndarray, np.ndarray]]()
+        """The clocks, and what the sites have used."""
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         self.marks.append((clocks(), self.timed.spent.copy()))
@@ -117,8 +114,6 @@ def overhead(folder: Path, quick: bool) -> None:
     )
     print("|---|--:|--:|--:|--:|---|")
     timed = Timed()
-    plain = Learner.train, Learner.evaluate
-    Learner.train, Learner.evaluate = map(timed.wrap, plain)  # type: ignore[method-assign]
     cases = {
         "FedPerl, small_cnn, 32 px": ("fedperl", SMALL),
         "SSFL, small_cnn, 32 px": ("ssfl", SMALL),
@@ -135,15 +130,11 @@ def overhead(folder: Path, quick: bool) -> None:
         )
         out = folder / name.replace(" ", "-")
         transport = Marking(timed, experiment, site_names(10), folder / "cache")
-        run_experiment(
-            experiment,
-            method_of(experiment),
-            out,
-            transport,
-            engine="local",
-            console=quiet(),
-            report=write_report,
-        )
+        with (
+            patch.object(Learner, "train", timed.wrap(Learner.train)),
+            patch.object(Learner, "evaluate", timed.wrap(Learner.evaluate)),
+        ):
+            run_quietly(experiment, out, transport, report=write_report)
         # The first exchange evaluates everywhere, and so loads every site's data.
         spans = [
             (b[0] - a[0], b[1] - a[1])
@@ -157,7 +148,6 @@ def overhead(folder: Path, quick: bool) -> None:
             f"| at most {LIMITS['overhead']:.0%} |",
             flush=True,
         )
-    Learner.train, Learner.evaluate = plain  # type: ignore[method-assign]
 
 
 class Watched:
@@ -165,18 +155,19 @@ class Watched:
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
-        self.marks = []
+        self.marks = list[tuple[float, float, np.ndarray]]()
+        """Wall-clock seconds, CPU seconds of this process, and those of each worker."""
         self.memory = list[float]()
         """Private memory of each worker after the last exchange, in MB."""
 
     def sites(self) -> list[str]:
         return self.inner.sites()
 
-    def exchange(self, *arguments: Any) -> None:
+    def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         workers = [worker for forker in psutil.Process().children() for worker in forker.children()]
         own, *others = (sum(process.cpu_times()[:2]) for process in (psutil.Process(), *workers))
         self.marks.append((time.perf_counter(), own, np.array(others or [0.0])))
-        self.inner.exchange(*arguments)
+        self.inner.exchange(requests, timeout, deliver)
         self.memory = [worker.memory_full_info().uss / 1e6 for worker in workers]
 
     def rounds(self) -> Iterator[tuple[float, float]]:
@@ -210,25 +201,18 @@ def workers(folder: Path, quick: bool) -> None:
                 f"rounds={5 if quick else count}",
             ]
             experiment = load_experiment("fedperl", [*changes, *settings])
+            algorithm = method_of(experiment)
+            names = site_names(participants)
             taken = list[np.ndarray]()
             started = list[float]()
             memory_ = list[float]()
             for number in (1, 2):
                 out = folder / f"{experiment.net}-{participants}-{number}"
-                with local_transport(
-                    experiment, site_names(participants), out, workers=number
-                ) as inner:
+                sites = Sites(experiment, out / "sites")
+                with local_transport(sites, names, algorithm, out, workers=number) as inner:
                     watched = Watched(inner)
                     began = time.perf_counter()
-                    run_experiment(
-                        experiment,
-                        method_of(experiment),
-                        out,
-                        watched,
-                        engine="local",
-                        console=quiet(),
-                        report=lambda folder: None,
-                    )
+                    run_quietly(experiment, out, watched)
                 # In the first half sites load their images, some of them in both processes.
                 warm = list(watched.rounds())[len(watched.marks) // 2 :]
                 taken.append(np.median(warm, axis=0))
@@ -356,15 +340,7 @@ def measure_memory(method: str, sites: int, folder: Path) -> None:
     net = build(experiment.net, len(experiment.data.classes), 3)
     size = sum(value.nbytes for value in net.state_dict().values() if value.is_floating_point())
     before = peak()
-    run_experiment(
-        experiment,
-        method_of(experiment),
-        folder / "run",
-        Echo(site_names(sites)),
-        engine="local",
-        console=quiet(),
-        report=write_report,
-    )
+    run_quietly(experiment, folder / "run", Echo(site_names(sites)), report=write_report)
     print(json.dumps({"before": before, "peak": peak(), "model": size}))
 
 
@@ -422,15 +398,7 @@ def wire_bytes(folder: Path, quick: bool) -> None:
         experiment: Experiment = load_experiment(job, settings)
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
-        run_experiment(
-            experiment,
-            method_of(experiment),
-            out,
-            transport,
-            engine="local",
-            console=quiet(),
-            report=write_report,
-        )
+        run_quietly(experiment, out, transport, report=write_report)
         state = StoredState(out / "model.safetensors")
         size = sum(value.nbytes for value in state.values() if value.is_floating_point())
         past = [row for row in rows(out, "bytes") if 2 < row["round"] <= 5]

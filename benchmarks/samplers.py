@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -52,6 +53,11 @@ def forward(net: torch.nn.Module, pictures: Tensor) -> Tensor:
     return torch.cat([net(batch).softmax(dim=1) for batch in pictures.split(256)])
 
 
+def choose(name: str, pool: Pool, budget: int) -> list[str]:
+    """Return the images that a sampler chooses from a pool."""
+    return sampler_of(name).choose(pool, budget, torch_generator(0, "benchmark", "choice"))
+
+
 def candidates(options: argparse.Namespace) -> dict[str, Callable[[], object]]:
     """Return what is timed by name, the forward pass first."""
     pictures = torch.rand(
@@ -63,9 +69,7 @@ def candidates(options: argparse.Namespace) -> dict[str, Callable[[], object]]:
     work: dict[str, Callable[[], object]] = {FORWARD: lambda: forward(net, pictures)}
     for name in SAMPLERS:
         pool = pool_for(name, options.images, features, labelled)
-        work[name] = lambda name=name, pool=pool: sampler_of(name).choose(
-            pool, options.budget, torch_generator(0, "benchmark", "choice")
-        )
+        work[name] = partial(choose, name, pool, options.budget)
     work[f"principal axes of {SIZE} px, once a run"] = lambda: principal_axes(pictures.mean(dim=1))
     return work
 

@@ -42,12 +42,12 @@ from fedward.methods import method_of
 from fedward.methods.fedperl import FedPerlState, layer_moments
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from fedward.server.loop import run_experiment
 from fedward.starting_model import initial_model
 from fedward.storage.info import Summary
 from fedward.storage.rows import ByteRow, RoundRow
-from fedward.storage.run_folder import RunFolder
-from rounds import Echo, quiet
+from fedward.storage.run_folder import NewRun, RunFolder
+from quiet_run import resume_quietly
+from rounds import Echo
 
 SITES = (10, 100, 1_000, 10_000)
 PARTICIPANTS = 10
@@ -76,7 +76,8 @@ class Watched(Echo):
     def __init__(self, names: list[str], folder: Path) -> None:
         super().__init__(names)
         self.folder = folder
-        self.marks = []
+        self.marks = list[tuple[float, int, int]]()
+        """CPU seconds, bytes of logs and bytes of private memory when each exchange began."""
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         logs = sum(path.stat().st_size for path in self.folder.glob("*.jsonl"))
@@ -87,7 +88,7 @@ class Watched(Echo):
 def begun(experiment: Experiment, names: list[str], folder: Path) -> None:
     """Write the folder of a run in which all sites have trained once, each with other moments."""
     algorithm = method_of(experiment)
-    run = RunFolder.create(folder, experiment, algorithm.requirements, names, "local")
+    run = RunFolder.create(folder, experiment, algorithm.requirements, names, NewRun("local"))
     model = initial_model(experiment, algorithm).state
     state = algorithm.start(model)
     moments = layer_moments(model)
@@ -114,16 +115,7 @@ def measure_rounds(sites: int, folder: Path) -> None:
     names = names_of(sites)
     begun(experiment, names, folder)
     transport = Watched(names, folder)
-    run_experiment(
-        experiment,
-        method_of(experiment),
-        folder,
-        transport,
-        engine="local",
-        console=quiet(),
-        report=lambda path: None,
-        resume=True,
-    )
+    resume_quietly(experiment, folder, transport)
     seconds, logs, memory = zip(*transport.marks[WARM:ROUNDS], strict=True)
     spans = [after - before for before, after in pairwise(seconds)]
     written = (logs[-1] - logs[0]) / (len(logs) - 1)
@@ -164,7 +156,8 @@ def made_up(sites: int, folder: Path) -> None:
     """Write a run of FedPerl with random numbers, as the server's loop writes one."""
     experiment = load_experiment("fedperl", [f"rounds={REPORT_ROUNDS}", f"evaluate_every={EVERY}"])
     names = names_of(sites)
-    run = RunFolder.create(folder, experiment, method_of(experiment).requirements, names, "local")
+    requirements = method_of(experiment).requirements
+    run = RunFolder.create(folder, experiment, requirements, names, NewRun("local"))
     draw = np.random.default_rng(1)
     level = draw.normal(0.6, 0.1, sites)
     for round_ in range(1, REPORT_ROUNDS + 1):

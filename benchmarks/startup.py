@@ -20,61 +20,18 @@ import statistics
 import subprocess
 import sys
 
-AT_END = """
-import atexit, json, os, sys
+import started
+from started import PROCESSES
 
-def tell():
-    seconds = sum(os.times()[:2])
-    import psutil
-    memory = psutil.Process().memory_full_info()
-    print(json.dumps([seconds, memory.uss / 1e6, memory.rss / 1e6]), file=sys.stderr)
-
-atexit.register(tell)
-"""
-CLIENT = """
-import torch
-import fedward.client.client, fedward.client.site_data
-from fedward.nets import build
-
-net, images, labels = build("small_cnn", 8), torch.rand(16, 3, 32, 32), torch.arange(16) % 8
-"""
-EVALUATES = f"""{CLIENT}
-from fedward.evaluation import classification_metrics
-from fedward.methods.local import probabilities_in_evaluation_mode
-
-found = probabilities_in_evaluation_mode(net, images).detach()
-classification_metrics(found.numpy(), labels.numpy(), "abcdefgh")
-"""
-TRAINS = f"""{CLIENT}
-from fedward.methods.supervised import Supervised
-from fedward.methods.local import Batch, Phase, RoundInputs
-from fedward.methods.settings import Settings
-from fedward.training.trainer import train
-
-phase = Phase(Supervised(), 0.001)
-inputs = RoundInputs(torch.ones(8))
-settings = Settings(images_per_round=16)
-cpu = torch.device("cpu")
-train(net, [Batch(images, labels)], phase, inputs, settings, device=cpu, aborted=bool)
-"""
-PROCESSES = {
-    "torch": "import torch",
-    "evaluates": EVALUATES,
-    "trains": TRAINS,
-    **{
-        f"--{word}": f"from fedward.cli import main; main(['--{word}'])"
-        for word in ("help", "version")
-    },
-}
 LIMITS = {"evaluates": 1.0, "trains": 1.0, "--help": 0.3, "--version": 0.3}
 """CPU seconds; of the first two, beyond those of torch."""
 PRIVATE = 600
 """MB."""
 
 
-def measure(code: str) -> list[float]:
+def measure(name: str) -> list[float]:
     """Return CPU seconds, and MB of private and of resident memory, of a new process."""
-    command = [sys.executable, "-c", AT_END + code]
+    command = [sys.executable, started.__file__, name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     numbers: list[float] = json.loads(done.stderr.strip().splitlines()[-1])
@@ -87,13 +44,13 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    for code in PROCESSES.values():
+    for name in PROCESSES:
         # Not counted, because it reads files from the disk.
-        measure(code)
+        measure(name)
     measured: dict[str, list[list[float]]] = {name: [] for name in PROCESSES}
     for _ in range(repeats):
-        for name, code in PROCESSES.items():
-            measured[name].append(measure(code))
+        for name in PROCESSES:
+            measured[name].append(measure(name))
     print(
         f"{'':12}{'CPU s':>8}{'beyond torch':>14}{'limit':>8}{'private MB':>12}{'resident MB':>13}"
     )

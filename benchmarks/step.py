@@ -28,6 +28,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,11 +40,12 @@ from fedward.methods.fixmatch import pseudo_label_loss
 from fedward.methods.isofed import IsoFedSettings
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher, sharpen
+from fedward.methods.settings import Settings
 from fedward.nets import build
 from fedward.seeds import Draws, torch_generator
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
-from fedward.training.trainer import train
+from fedward.training.trainer import Trained, train
 from fedward.views import strong, weak
 
 CLASSES = 8
@@ -66,7 +68,7 @@ def images(count: int, size: int, rng: np.random.Generator) -> Images:
 
 def build_net(name: str, device: torch.device) -> nn.Module:
     """Return a network as a site makes it."""
-    return build(name, CLASSES).to(device, memory_format=torch.channels_last)
+    return build(name, CLASSES).to(device).to(memory_format=torch.channels_last)
 
 
 def plain_net(name: str, device: torch.device) -> nn.Module:
@@ -74,36 +76,57 @@ def plain_net(name: str, device: torch.device) -> nn.Module:
     return build(name, CLASSES).to(device)
 
 
+class ReadyViews(NamedTuple):
+    """The views of one step at a site with images of both kinds."""
+
+    labelled: Tensor
+    labels: Tensor
+    weak: Tensor
+    strong: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> "ReadyViews":
+        """Return the views of a batch, which must have both kinds of images."""
+        assert batch.labelled is not None
+        assert batch.labels is not None
+        assert batch.weak is not None
+        assert batch.strong is not None
+        return cls(batch.labelled, batch.labels, batch.weak, batch.strong)
+
+    def contiguous(self) -> "ReadyViews":
+        """Return the same views in torch's default layout."""
+        return ReadyViews(
+            self.labelled.contiguous(),
+            self.labels,
+            self.weak.contiguous(),
+            self.strong.contiguous(),
+        )
+
+
 def views_by_step(
     labelled: Pixels, unlabelled: Pixels, steps: int, seed: int, size: int
-) -> Iterator[Batch]:
+) -> Iterator[ReadyViews]:
     """Make the views of one step at a time."""
     generator = torch_generator(seed, "views")
     for _ in range(steps):
         index = torch.randint(len(labelled), (size,), generator=generator)
         images = unlabelled.take(index)
         labels = labelled.labels[index.to(labelled.labels.device)]
-        views = (
+        views = ReadyViews(
             weak(labelled.take(index), generator),
             labels,
             weak(images, generator),
             strong(images, generator),
         )
-        yield contiguous(Batch(*views))
-
-
-def contiguous(batch: Batch) -> Batch:
-    """Return a batch in torch's default layout."""
-    return Batch(
-        batch.labelled.contiguous(),
-        batch.labels,
-        batch.weak.contiguous(),
-        batch.strong.contiguous(),
-    )
+        yield views.contiguous()
 
 
 def bare(
-    net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: RoundInputs, rate: float
+    net: nn.Module,
+    batches: list[ReadyViews],
+    peers: list[nn.Module],
+    inputs: RoundInputs,
+    rate: float,
 ) -> None:
     """The same losses alone; the peers see all weak views of the round at once."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, fused=True)
@@ -128,8 +151,8 @@ def bare(
 
 def reload(
     net: nn.Module,
-    batches: Iterable[Batch],
-    peer_states: list[dict],
+    batches: Iterable[ReadyViews],
+    peer_states: list[dict[str, Tensor]],
     helper: nn.Module,
     rate: float,
 ) -> None:
@@ -156,11 +179,11 @@ def reload(
         optimizer.step()
 
 
-def bare_teacher(net: nn.Module, batches: list[Batch], settings: IsoFedSettings) -> None:
+def bare_teacher(net: nn.Module, batches: list[ReadyViews], settings: IsoFedSettings) -> None:
     """The mean teacher's passes, its optimiser, and the teacher's step."""
     teacher = copy.deepcopy(net).requires_grad_(False).eval()
-    mine = list(teacher.parameters())
-    theirs = list(net.parameters())
+    mine: list[Tensor] = list(teacher.parameters())
+    theirs: list[Tensor] = list(net.parameters())
     rate = settings.unlabelled_learning_rate
     momentum = settings.momentum
     optimizer = torch.optim.SGD(
@@ -189,7 +212,7 @@ def vmapped(peers: list[nn.Module]) -> Callable[[Tensor], Tensor]:
     parameters, buffers = torch.func.stack_module_state(peers)
     skeleton = peers[0]
 
-    def one(parameter: dict, buffer: dict, views: Tensor) -> Tensor:
+    def one(parameter: dict[str, Tensor], buffer: dict[str, Tensor], views: Tensor) -> Tensor:
         return torch.softmax(torch.func.functional_call(skeleton, (parameter, buffer), (views,)), 1)
 
     batched = torch.func.vmap(one, in_dims=(0, 0, None))
@@ -261,22 +284,24 @@ def main() -> None:
             None, unlabelled, [], teaching, Draws(0), ("bench", repeat), uses=teacher.uses
         )
 
-    def plainly(batches: Iterable[Batch]) -> None:
+    def trainer(batches: RoundBatches, phase: Phase, settings: Settings) -> Trained:
+        return train(net, batches, phase, inputs, settings, device=device, aborted=lambda: False)
+
+    def plainly(batches: Iterable[ReadyViews]) -> None:
         reload(plain.train(), batches, states, helper, settings.learning_rate)
 
-    ready = list(stream(0))
-    free = [contiguous(batch) for batch in ready]
+    ready = [ReadyViews.of(batch) for batch in stream(0)]
+    free = [batch.contiguous() for batch in ready]
     views = torch.cat([batch.weak for batch in ready])
     phase = Phase(FedPerlObjective(settings), settings.learning_rate)
     together = vmapped(peers)
     teach = Phase(teacher, teaching.unlabelled_learning_rate)
-    common = {"device": device, "aborted": lambda: False}
     work: dict[str, Callable[[int], object]] = {
-        "fedward": lambda r: train(net, stream(r), phase, inputs, settings, **common),
+        "fedward": lambda r: trainer(stream(r), phase, settings),
         "bare": lambda r: bare(net.train(), ready, peers, inputs, settings.learning_rate),
         "reload": lambda r: plainly(views_by_step(labelled, unlabelled, options.steps, r, 16)),
         "reload, free views": lambda r: plainly(free),
-        "mean teacher": lambda r: train(net, unsupervised(r), teach, inputs, teaching, **common),
+        "mean teacher": lambda r: trainer(unsupervised(r), teach, teaching),
         "its bare passes": lambda r: bare_teacher(net.train(), ready, teaching),
         "peers, loop": lambda r: predictions(peers, views),
         "peers, vmap": lambda r: torch.no_grad()(together)(views),

@@ -93,11 +93,11 @@ def write_site(folder: Path) -> None:
     """Write a site file with two processes, and images of noise."""
     folder.mkdir()
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, count in (("train", 400), ("val", 80), ("test", 80)):
         arrays[f"{split}_images"] = rng.integers(0, 256, (count, 28, 28, 3), dtype=np.uint8)
         arrays[f"{split}_labels"] = np.arange(count)[:, None] % 2
-    np.savez(folder / "images.npz", **arrays)
+    np.savez(folder / "images.npz", allow_pickle=False, **arrays)
     (folder / "site-1.yaml").write_text(
         f"kind: npz\nfile: {folder / 'images.npz'}\nlabels: {{0: even, 1: odd}}\nprocesses: 2\n",
         encoding="utf-8",
