@@ -108,6 +108,7 @@ MAY_USE: dict[str, set[str]] = {
         "config",
         "digests",
         "errors",
+        "evaluation",
         "faults",
         "methods",
         "private",
@@ -493,6 +494,13 @@ def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
     code += "print(sorted({'torch', 'monai', 'timm'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_a_report_needs_no_torch() -> None:
+    """Else it would take more memory than many sites' runs."""
+    code = "import sys, fedward.report; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 WRONG = (

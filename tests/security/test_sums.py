@@ -1,7 +1,7 @@
 """The ledger of sums: what oneshot and surveys revealed of nearly the same images."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,23 @@ from asking import requests, survey_requests
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
-from fedward.client.survey import hashable, surveyed
+from fedward.client.survey import counted_images, surveyed
 from fedward.config import DataSpec, Experiment
 from fedward.errors import DataError
 from fedward.methods import job_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
-from fedward.security.sums import ImageSet, grant, image_set, recorded_sums, sums_file
+from fedward.security.sums import (
+    CountedImage,
+    ImageSet,
+    grant,
+    image_set,
+    recorded_sums,
+    sums_file,
+)
+from fedward.sites.data import SPLITS
+from fedward.storage.chain import Chain
 from starting import initial_model
 from tiny import clinical, tiny
 
@@ -30,58 +39,87 @@ SITE = "site-1"
 CLASSES = ("A", "B")
 RUNS = [letter * 32 for letter in "abcdef"]
 DEFAULT = Policy(surveys=True)
-REFUSED = "minimum_images: sums of images as before, or of a set that differs in 32 or more, "
-REFUSED += "this site's images differ in"
+REFUSED = "minimum_images: sums of images as before, or of a set that differs in 32 or more, and "
+REFUSED += "in none or 5 or more of each class, this site's images differ in fewer"
 
 
 # --- sets of images
 
 
-def images(*numbers: int, label: str = "A", prefix: str = "") -> ImageSet:
+def images(*numbers: int, cell: str = "train A", prefix: str = "") -> ImageSet:
     return image_set(
-        (f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers
+        CountedImage(cell, f"{prefix}{number}", b"pixels of %d" % number) for number in numbers
     )
 
 
-def test_images_are_known_by_names_and_by_pixels():
+def counted(cells: Mapping[str, Iterable[int]]) -> ImageSet:
+    """Return images of several classes; equal numbers are equal images."""
+    return image_set(
+        CountedImage(f"train {name}", f"{number}", b"%d" % number)
+        for name, numbers in cells.items()
+        for number in numbers
+    )
+
+
+def test_images_are_known_by_names_and_by_pixels() -> None:
     some = images(*range(50))
-    assert some.difference(images(*range(49, -1, -1))) == 0, "a set has no order"
-    assert some.difference(images(*range(51))) == 1
-    assert some.difference(images(*range(1, 51))) == 2
-    assert some.difference(images(*range(51), prefix="renamed")) == 1
-    assert some.difference(images(*range(50), prefix="renamed")) == 100, (
+    assert not some.is_near(images(*range(49, -1, -1)), 32), "a set has no order"
+    assert some.is_near(images(*range(51)), 2)
+    assert not some.is_near(images(*range(51)), 1)
+    assert some.is_near(images(*range(51), prefix="renamed"), 2)
+    assert not some.is_near(images(*range(50), prefix="renamed"), 100), (
         "the numbers are the same, as nothing is new"
     )
-    assert some.difference(images(*range(50), label="B")) == 100
     other_size = image_set(
-        (str(number), b"other pixels of %d" % number, b"A") for number in range(51)
+        CountedImage("train A", str(number), b"other pixels of %d" % number) for number in range(51)
     )
-    assert some.difference(other_size) == 1
+    assert some.is_near(other_size, 2)
     replaced = image_set(
-        (str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50)
+        CountedImage("train A", str(number), b"pixels of %d" % max(number, 1))
+        for number in range(50)
     )
-    assert some.difference(replaced) == 1, "the pixels of one image are those of another one now"
+    assert some.is_near(replaced, 2), "the pixels of one image are those of another one now"
+
+
+def test_classes_are_compared_one_by_one() -> None:
+    """A job may leave out a class, and new images of one class may hide one of another."""
+    before = counted({"A": range(40), "B": range(100, 140)})
+    assert before.is_near(counted({"A": range(41)}), 32)
+    assert not before.is_near(counted({"A": range(40)}), 32)
+    assert before.is_near(counted({"A": range(41), "B": range(100, 180)}), 32)
+    assert before.is_near(counted({"A": range(44), "B": range(100, 180)}), 32)
+    assert not before.is_near(counted({"A": range(45), "B": range(100, 180)}), 32)
+    assert before.is_near(counted({"A": range(39), "B": range(100, 140)}), 32)
+    assert before.is_near(counted({"A": range(39), "B": [39, *range(100, 140)]}), 32), (
+        "the label of one image has changed"
+    )
+    assert before.is_near(counted({"A": range(40), "B": range(100, 140), "C": range(900, 905)}), 32)
+
+
+COUNTS = st.dictionaries(st.sampled_from("AB"), st.integers(0, 60), min_size=1)
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
-def test_a_difference_is_that_of_the_sets(one, other):
-    difference = images(*one).difference(images(*other))
-    assert difference == len(one ^ other) == images(*other).difference(images(*one))
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(1, 20))
-def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest):
-    """In any order of requests, two answered sets are equal or differ in enough images."""
+@given(st.lists(COUNTS, min_size=1, max_size=8), st.integers(1, 20))
+def test_no_two_sets_that_were_told_of_are_near(
+    tmp_path_factory: pytest.TempPathFactory, requests: list[dict[str, int]], fewest: int
+) -> None:
+    """In any order of requests for any classes, answered sums are equal or of enough images."""
     path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
-    for place, size in enumerate(sizes):
-        grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
-    answered_sets = list(recorded_sums(path).sets.values())
-    pairs = [
-        (one, other) for place, one in enumerate(answered_sets) for other in answered_sets[:place]
-    ]
-    assert all(one.difference(other) >= fewest for one, other in pairs)
+    answered = list[dict[str, set[int]]]()
+    for place, counts in enumerate(requests):
+        first = {"A": 0, "B": 1000}
+        cells = {name: {first[name] + number for number in range(counts[name])} for name in counts}
+        if grant(path, f"{place:032x}", "oneshot", counted(cells), fewest, None) is None:
+            answered.append(cells)
+    assert answered, "the first request is answered"
+    for place, one in enumerate(answered):
+        for other in answered[:place]:
+            total = len(set().union(*one.values()) ^ set().union(*other.values()))
+            assert total == 0 or total >= fewest
+            for name in {name for name in one if one[name]} & {n for n in other if other[n]}:
+                difference = len(one[name] ^ other[name])
+                assert difference == 0 or difference >= min(fewest, 5)
 
 
 # --- the ledger
@@ -148,6 +186,14 @@ def test_a_forged_ledger_tells_nothing(path, attack):
     path.write_text("\n".join(attack(path.read_text().splitlines())) + "\n")
     with pytest.raises(DataError, match="No sums are sent"):
         grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
+
+
+def test_a_ledger_that_does_not_know_classes_tells_nothing(path: Path) -> None:
+    row = {"run": RUNS[0], "kind": "oneshot", "set": "0" * 64, "names": ["0"], "pixels": ["0"]}
+    Chain(path, path.name).add(row)
+    with pytest.raises(DataError, match="found a ledger of an earlier version") as error:
+        grant(path, RUNS[1], "oneshot", images(*range(100)), 32, None)
+    assert "Move the file away once" in str(error.value)
 
 
 def test_half_a_line_of_a_crash_is_no_answer(path):
@@ -267,6 +313,12 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     assert REFUSED in answer_of(experiment, site_folder, shuffled, RUNS[2], DEFAULT).meta["error"]
     larger = job("oneshot", data=DataSpec(name="own", classes=CLASSES, image_size=24))
     assert REFUSED in answer_of(larger, site_folder, after, RUNS[3], DEFAULT).meta["error"]
+    for classes in (CLASSES[::-1], ("Z", *CLASSES)):
+        other = job("oneshot", data=DataSpec(name="own", classes=classes, image_size=16))
+        assert REFUSED in answer_of(other, site_folder, after, RUNS[3], DEFAULT).meta["error"]
+    one_among_many = write_site(tmp_path / "one among many", [range(41), range(80)])
+    answer = answer_of(experiment, site_folder, one_among_many, RUNS[3], DEFAULT)
+    assert REFUSED in answer.meta["error"]
     assert "error" not in answer_of(experiment, site_folder, before, RUNS[4], DEFAULT).meta
     limited = DEFAULT.model_copy(update={"maximum_sums": 3})
     error = answer_of(experiment, site_folder, before, RUNS[5], limited).meta["error"]
@@ -290,6 +342,9 @@ def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_af
         == first["survey"]
     )
     assert REFUSED in answer_of(experiment, site_folder, after, RUNS[2], DEFAULT).meta["error"]
+    for classes in (CLASSES[::-1], ("Z", *CLASSES)):
+        other = job("survey", data=DataSpec(name="own", classes=classes, image_size=16))
+        assert REFUSED in answer_of(other, site_folder, after, RUNS[2], DEFAULT).meta["error"]
     assert answer_of(experiment, site_folder, many, RUNS[3], DEFAULT).meta["survey"][
         "labelled"
     ] == [80, 40]
@@ -308,11 +363,15 @@ def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     source = DataSource(SITE, experiment, tmp_path / "own", [one])
     data = source.whole()
     labelled = data.labelled
-    other = labelled.labels.copy()
-    other[0] = 1 - other[0]
-    changed = type(labelled)(labelled.ids, labelled.pixels, other, labelled.groups)
-    assert image_set(hashable(labelled)).difference(image_set(hashable(changed))) == 2
-    assert image_set(hashable(labelled)).difference(
-        image_set(hashable(labelled, "val"))
-    ) == 2 * len(labelled)
-    assert len(surveyed(source).names) == len(labelled) + len(data.val) + len(data.test)
+    one_set = image_set(counted_images(labelled, CLASSES))
+    labels = labelled.labels.copy()
+    labels[0] = 1 - labels[0]
+    changed = type(labelled)(labelled.ids, labelled.pixels, labels, labelled.groups)
+    assert one_set.is_near(image_set(counted_images(changed, CLASSES)), 32)
+    owners = ("somebody else", *[""] * (len(labelled) - 1))
+    owned = type(labelled)(labelled.ids, labelled.pixels, labelled.labels, owners)
+    assert one_set.is_near(image_set(counted_images(owned, CLASSES)), 32)
+    cells = surveyed(source).names
+    assert cells.keys() == {f"{split} {name}" for split in SPLITS for name in CLASSES}
+    images_in_all = len(labelled) + len(data.val) + len(data.test)
+    assert sum(map(len, cells.values())) == images_in_all

@@ -14,7 +14,7 @@ from fedward.client.queries import Queries
 from fedward.client.respondent import Respondent
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
-from fedward.client.survey import SurveyClient, hashable
+from fedward.client.survey import SurveyClient, counted_images
 from fedward.evaluation.in_fives import in_fives
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
@@ -262,7 +262,8 @@ class Client(Respondent):
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
             # Sums of nearly the same images, reported twice, would tell the images that differ.
-            self.admission.grant_sums(request.run, "oneshot", image_set(hashable(data.labelled)))
+            images = image_set(counted_images(data.labelled, self.experiment.data.classes))
+            self.admission.grant_sums(request.run, "oneshot", images)
         peers = [
             wire.decode_peer(role, message.arrays, self._networks.template)
             for role in wire.roles(message.arrays)

@@ -29,7 +29,7 @@ from fedward.label_kinds import kind_of_labels
 from fedward.protocol import answer_checks
 from fedward.protocol.requests import Request, SurveyRequest
 from fedward.protocol.wire import Message
-from fedward.security.sums import ImageSet, image_set
+from fedward.security.sums import CountedImage, ImageSet, image_set
 from fedward.seeds import numpy_generator
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.data import Images, SiteData
@@ -103,20 +103,36 @@ def surveyed(source: DataSource) -> ImageSet:
         ("val", data.val),
         ("test", data.test),
     )
-    return image_set(chain.from_iterable(hashable(images, split) for split, images in parts))
+    classes = source.experiment.data.classes
+    return image_set(
+        chain.from_iterable(counted_images(images, classes, split) for split, images in parts)
+    )
 
 
-def hashable(images: Images, split: str = "train") -> Iterator[tuple[str, bytes, bytes]]:
-    """Yield the id and the pixels of each image, and what else sums depend on.
+def counted_images(
+    images: Images, classes: Sequence[str], split: str = "train"
+) -> Iterator[CountedImage]:
+    """Yield images as the ledger of sums compares them.
 
-    The latter is its label, its split, and whose it is.
+    A class counts by its name, which a site's files decide. Its place among the classes is the
+    job's choice.
+
+    Args:
+        images: images with one label each, or none.
+        classes: the job's names of classes.
+        split: the split that the images are in.
     """
     owners = images.groups or ("",) * len(images)
     for name, pixels, label, owner in zip(
-        images.ids, images.pixels, images.labels, owners, strict=True
+        images.ids, images.pixels, images.labels.tolist(), owners, strict=True
     ):
-        context = f"{split} {label.tolist()} {owner}".encode()
-        yield name, np.ascontiguousarray(pixels).tobytes(), context
+        # The length says where the owner ends.
+        owned = f"{len(owner)} {owner}"
+        yield CountedImage(
+            cell=f"{split} {classes[label]}" if label >= 0 else split,
+            name=f"{owned} {name}",
+            content=owned.encode() + np.ascontiguousarray(pixels).tobytes(),
+        )
 
 
 def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:

@@ -1,23 +1,25 @@
 """The ledger of sums of a site's images, which refuses a second sum of nearly the same images.
 
 The sums of two sets of images that differ in one image reveal that image's numbers, by subtraction.
-The ledger covers all jobs and is a chain (:mod:`fedward.storage.chain`). A line records that a run
-receives sums of a set of images, and is on the disk before the answer leaves. A set is known by two
-kinds of hashes: of the images' names, which stay the same if a job asks for images of another size,
-and of their pixels, which stay the same if the hospital renames its files.
+So do the sums of one class, whatever happens to the other classes. The ledger covers all jobs and
+is a chain (:mod:`fedward.storage.chain`). A line records that a run receives sums of a set of
+images, and is on the disk before the answer leaves. A set is known by two kinds of hashes: of the
+images' names, which stay the same if a job asks for images of another size, and of their pixels,
+which stay the same if the hospital renames its files.
 
 The end of the ledger is kept nowhere else, so the loss of its last lines, or of the whole file, is
 not noticed.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedward.digests import digest
 from fedward.errors import DataError, RunError
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.security.policy import Finding
 from fedward.storage.chain import Chain, checked, read
 from fedward.storage.disk import PRIVATE, make_folder
@@ -30,33 +32,70 @@ _HASH_BYTES = 8
 """Length of a hash: among a million images two hashes are equal with a probability of 3e-8."""
 
 
+class CountedImage(NamedTuple):
+    """An image whose sums are reported."""
+
+    cell: str
+    """What it is counted as: its split and the name of its class. Sums are reported by cell."""
+    name: str
+    """Its id at the site, and whose it is."""
+    content: bytes
+    """Its pixels, and whose it is."""
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """A set of images whose sums were reported, as hashes of 16 hexadecimal digits each."""
 
-    names: frozenset[str]
-    """Hashes of each image's id and label."""
-    pixels: frozenset[str]
-    """Hashes of each image's pixels and label. Equal images have one hash."""
+    names: Mapping[str, frozenset[str]]
+    """Cell -> hashes of its images' names."""
+    pixels: Mapping[str, frozenset[str]]
+    """Cell -> hashes of its images' pixels. Equal images have one hash."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of both sets of hashes, 64 hexadecimal digits."""
-        return digest({"names": sorted(self.names), "pixels": sorted(self.pixels)})
+        """SHA-256 of all hashes, 64 hexadecimal digits."""
+        return digest(self.dumped())
 
-    def difference(self, other: "ImageSet") -> int:
-        """Return in how many images two sets differ; 0 only if they are the same.
+    def dumped(self) -> dict[str, dict[str, list[str]]]:
+        """Return the hashes as JSON values."""
+        return {"names": _sorted(self.names), "pixels": _sorted(self.pixels)}
 
-        The sets are compared by names and by pixels, and the smaller difference counts, so that
-        images are recognised when files are renamed or decoded at another size. A difference of 0
-        does not count if the other one is above 0. An image whose label has changed counts twice:
-        it is missing with the old label and new with the other one.
+    def is_near(self, other: "ImageSet", fewest: int) -> bool:
+        """Return whether two sets differ, and in too few images.
+
+        All images together must differ in ``fewest``, and those of each cell that both sets have in
+        five: as many as a class needs for sums of its own. A job may leave out a class, so cells
+        are compared one by one as well.
         """
-        by_names = len(self.names ^ other.names)
-        by_pixels = len(self.pixels ^ other.pixels)
-        if by_names and by_pixels:
-            return min(by_names, by_pixels)
-        return by_names or by_pixels
+        fewest_in_cell = min(fewest, SMALLEST_COUNT)
+        for cell in self.names.keys() & other.names.keys():
+            by_names = len(self.names[cell] ^ other.names[cell])
+            by_pixels = len(self.pixels[cell] ^ other.pixels[cell])
+            if 0 < _difference(by_names, by_pixels) < fewest_in_cell:
+                return True
+        by_names = len(_all(self.names) ^ _all(other.names))
+        by_pixels = len(_all(self.pixels) ^ _all(other.pixels))
+        return 0 < _difference(by_names, by_pixels) < fewest
+
+
+def _difference(by_names: int, by_pixels: int) -> int:
+    """Return in how many images two sets differ; 0 only if they are the same.
+
+    The smaller difference counts, so that images are recognised when files are renamed or decoded
+    at another size. A difference of 0 does not count if the other one is above 0.
+    """
+    if by_names and by_pixels:
+        return min(by_names, by_pixels)
+    return by_names or by_pixels
+
+
+def _all(cells: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*cells.values())
+
+
+def _sorted(cells: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    return {cell: sorted(cells[cell]) for cell in sorted(cells)}
 
 
 @dataclass
@@ -69,19 +108,18 @@ class RecordedSums:
     """Ids of the runs that received sums."""
 
 
-def image_set(images: Iterable[tuple[str, bytes, bytes]]) -> ImageSet:
-    """Return a set of images as hashes.
+def image_set(images: Iterable[CountedImage]) -> ImageSet:
+    """Return a set of images as hashes."""
+    names: dict[str, set[str]] = {}
+    pixels: dict[str, set[str]] = {}
+    for image in images:
+        names.setdefault(image.cell, set()).add(_hash(image.name.encode()))
+        pixels.setdefault(image.cell, set()).add(_hash(image.content))
+    return ImageSet(_frozen(names), _frozen(pixels))
 
-    Args:
-        images: of each image its id, its pixels, and what else is reported of it, such as
-            its label.
-    """
-    names: set[str] = set()
-    pixels: set[str] = set()
-    for sample_id, content, label in images:
-        names.add(_hash(label, sample_id.encode()))
-        pixels.add(_hash(label, content))
-    return ImageSet(frozenset(names), frozenset(pixels))
+
+def _frozen(cells: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
+    return {cell: frozenset(hashes) for cell, hashes in cells.items()}
 
 
 def sums_file(folder: Path, site: str) -> Path:
@@ -102,7 +140,8 @@ def grant(
         kind: what the run receives. Sets of different kinds are not compared.
         images: the set.
         fewest: the smallest number of images in which the set may differ from any other set of its
-            kind in the ledger. Sums of the same set may be reported again.
+            kind in the ledger; see :meth:`ImageSet.is_near`. Sums of the same set may be reported
+            again.
         most: how many runs may receive sums, over all jobs; None: any number.
 
     Raises:
@@ -113,8 +152,12 @@ def grant(
         recorded = recorded_sums(path)
         set_digest = images.digest
         for (other_kind, _), other_set in recorded.sets.items():
-            if other_kind == kind and 0 < images.difference(other_set) < fewest:
-                allowed = f"sums of images as before, or of a set that differs in {fewest} or more"
+            if other_kind == kind and images.is_near(other_set, fewest):
+                in_class = min(fewest, SMALLEST_COUNT)
+                allowed = (
+                    f"sums of images as before, or of a set that differs in {fewest} or more, and "
+                    f"in none or {in_class} or more of each class"
+                )
                 asked = "this site's images differ in fewer"
                 return Finding("minimum_images", allowed, asked, False)
         is_new_run = run not in recorded.runs
@@ -126,8 +169,7 @@ def grant(
             row: dict[str, Any] = {"run": run, "kind": kind, "set": set_digest}
             # The hashes of a set are written once; later lines name it by its digest.
             if is_new_set:
-                row["names"] = sorted(images.names)
-                row["pixels"] = sorted(images.pixels)
+                row |= images.dumped()
             Chain(path, path.name).add(row)
     return None
 
@@ -142,9 +184,12 @@ def recorded_sums(path: Path) -> RecordedSums:
     try:
         for row in _rows(path):
             recorded.runs.add(row["run"])
-            if "names" in row:
-                images = ImageSet(frozenset(row["names"]), frozenset(row["pixels"]))
-                recorded.sets[row["kind"], row["set"]] = images
+            if "names" not in row:
+                continue
+            if isinstance(row["names"], list):
+                raise _of_earlier_version(path)
+            images = ImageSet(_frozen(row["names"]), _frozen(row["pixels"]))
+            recorded.sets[row["kind"], row["set"]] = images
     except RunError as error:
         raise DataError(
             f"ledger of sums {path}",
@@ -155,6 +200,16 @@ def recorded_sums(path: Path) -> RecordedSums:
     return recorded
 
 
+def _of_earlier_version(path: Path) -> DataError:
+    return DataError(
+        f"ledger of sums {path}",
+        "No sums are sent. Move the file away once this site's images differ in "
+        "`minimum_images` or more from those of its runs, and in 5 or more of each class.",
+        expected="images by class",
+        found="a ledger of an earlier version, whose images cannot be compared",
+    )
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows. Half a line that a crash left is skipped: its sums were not reported."""
     lines, _ = read(path)
@@ -163,8 +218,5 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _hash(label: bytes, content: bytes) -> str:
-    """Return a hash of an image's name or pixels, which differs from label to label."""
-    # The label is hashed first, as a key of blake2b has 64 bytes at most.
-    key = blake2b(label, digest_size=32).digest()
-    return blake2b(content, digest_size=_HASH_BYTES, key=key).hexdigest()
+def _hash(content: bytes) -> str:
+    return blake2b(content, digest_size=_HASH_BYTES).hexdigest()
