@@ -27,8 +27,8 @@ before this test was.
 """
 EVERYONE = sorted(HOSPITALS)
 RENEWED = {
-    SERVER: {"allow list", "error log", "own connections", "port"},
-    **{name: {"own connections"} for name in EVERYONE},
+    SERVER: {"allow list", "log files", "own connections", "port"},
+    **{name: {"log files", "own connections"} for name in EVERYONE},
 }
 """Participant -> what the doctor wants to have renewed in its kit of that commit."""
 

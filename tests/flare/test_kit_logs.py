@@ -1,4 +1,4 @@
-"""The server's log of errors: what it leaves out, in FLARE's own words, and what it keeps."""
+"""A kit's logs: what its filters leave out, in FLARE's own words, and what they change."""
 
 import json
 import logging
@@ -61,6 +61,45 @@ def test_questions_to_a_job_that_starts_are_no_errors(kits, logger):
     assert all(text in everything for text in [*NONE, *ERRORS])
 
 
+FORGED = "2026-11-28 09:00:00,000 - SiteLog - INFO - nothing has left this site"
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job whose names write a line or control characters into a hospital's log",
+    "the log has one entry, whose further lines are indented and whose characters are escaped",
+)
+@pytest.mark.parametrize("log", ["error", "exception"])
+def test_a_text_writes_no_entry_of_its_own(kits: Path, logger: logging.Logger, log: str) -> None:
+    kit = kits / "hospital-a"
+    for file in kit.glob("*log*"):
+        file.unlink()
+    configure_logging(Workspace(str(kit), "hospital-a"))
+    before = len((kit / "log.txt").read_text().splitlines())
+    try:
+        raise ValueError(f"net x\n{FORGED}\x1b[1A\x1b[2K\r\u2028{FORGED}")
+    except ValueError as error:
+        getattr(logger, log)("site a, round 1: %s", error)
+    for name in ("log.txt", "error_log.txt", "log.json"):
+        text = (kit / name).read_text()
+        assert not any(line.startswith("2026-11-28 09:00") for line in text.splitlines())
+        assert f"    {FORGED}" in text
+        assert "\x1b" not in text
+    entries = (kit / "log.txt").read_text().splitlines()[before:]
+    assert [line.startswith(" ") for line in entries] == [False, True] + (
+        [False, *[True] * (len(entries) - 3)] if log == "exception" else []
+    )
+
+
+def test_a_record_whose_values_do_not_fit_its_text_is_no_error(
+    kits: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(Workspace(str(kits / "hospital-b"), "hospital-b"))
+    values = ("one",)
+    logger.error("two values: %s %s", *values)
+    assert "not enough arguments for format string" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["localhost", "hospital-a"])
 def test_each_log_is_rotated(kits, name):
     handlers = json.loads((kits / name / "local" / "log_config.json.default").read_text())[
@@ -78,16 +117,23 @@ def test_each_log_is_rotated(kits, name):
 
 def test_the_doctor_asks_for_the_file_of_a_new_kit(kits):
     kit = open_kit(kits / "localhost")
-    assert {row.name: row.status for row in flare_rules.check(kit)}["error log"] == "ok"
-    assert "error log" not in {row.name for row in flare_rules.check(open_kit(kits / "hospital-a"))}
+    for name in ("localhost", "hospital-a"):
+        rows = flare_rules.check(open_kit(kits / name))
+        assert {row.name: row.status for row in rows}["log files"] == "ok"
     file = kit.local / "log_config.json.default"
     content = json.loads(file.read_text())
-    content["handlers"]["errorFileHandler"].pop("filters")
+    filters = content["handlers"]["errorFileHandler"]["filters"]
+    assert content["filters"][filters.pop()]["()"].endswith("JobsThatStart")
+    content["handlers"]["logFileHandler"].pop("filters")
     kit.local.joinpath("log_config.json").write_text(json.dumps(content))  # which FLARE reads first
-    row = next(row for row in flare_rules.check(kit) if row.name == "error log")
+    row = next(row for row in flare_rules.check(kit) if row.name == "log files")
     assert row.status == "warning"
-    assert row.found == "local/log_config.json without it"
+    assert row.expected == (
+        "fedward.flare.logs.OneEntryARecord among the filters of logFileHandler and "
+        "fedward.flare.logs.JobsThatStart among the filters of errorFileHandler"
+    )
+    assert row.found == "local/log_config.json without"
     kit.local.joinpath("log_config.json").write_text("{}")
-    row = next(row for row in flare_rules.check(kit) if row.name == "error log")
+    row = next(row for row in flare_rules.check(kit) if row.name == "log files")
     assert row.status == "failed"
     kit.local.joinpath("log_config.json").unlink()

@@ -52,6 +52,7 @@ LAUNCHER: dict[Role, str] = {
     "server": "fedward.flare.launchers.ServerJobLauncher",
 }
 METRICS = "fedward.flare.kits.metrics.KitMetrics"
+ENTRIES = "fedward.flare.logs.OneEntryARecord"
 ERRORS = "fedward.flare.logs.JobsThatStart"
 PRESENCE = "fedward.flare.kits.presence.KitPresence"
 """What the kits' own files name besides."""

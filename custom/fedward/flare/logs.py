@@ -1,13 +1,47 @@
-"""A filter for the server's ``error_log.txt``, so that each line in it deserves attention."""
+"""Filters of a kit's logs, which its ``log_config.json.default`` names."""
 
 import logging
 import re
+
+from fedward.terminal import printable
 
 _QUESTION = re.compile(
     r"SCH=server_command STP=(get_run_info|show_stats|get_errors) .*"
     r"cannot send to 'server\.[^']+': target_unreachable"
 )
 """FLARE's error about a question to a job's process that has not connected yet."""
+
+
+_NEXT_LINE = re.compile(r"\n(?! {4})")
+"""The end of a line before one that is not indented."""
+
+
+class OneEntryARecord(logging.Filter):
+    """Escapes control characters of a record, and indents its lines after the first.
+
+    Jobs, requests and answers bring texts that errors quote. Without this filter, such a text could
+    write what looks like an entry of its own, or move the cursor of the terminal that shows it. All
+    handlers of a kit have this filter. A record is changed for all of them by the first.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change a record's text, and let it pass."""
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # Values that do not fit the text: the handler reports it.
+            return True
+        record.msg = _entry(text)
+        record.args = None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = _entry(record.exc_text)
+        return True
+
+
+def _entry(text: str) -> str:
+    """Return a text as one entry; an entry stays as it is."""
+    return _NEXT_LINE.sub("\n    ", printable(text))
 
 
 class JobsThatStart(logging.Filter):
@@ -18,8 +52,8 @@ class JobsThatStart(logging.Filter):
     for each question until the process has connected, some seconds later. FLARE logs the same for
     a process that was killed, about which the launcher writes more.
 
-    The server kit's ``log_config.json.default`` names this filter for the handler of errors alone:
-    ``log.txt`` has all records.
+    At the server, the handler of ``error_log.txt`` has this filter, so that each line in it
+    deserves attention; ``log.txt`` has all records.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -13,7 +13,16 @@ from nvflare.lighter.entity import Participant, Project
 from nvflare.lighter.spec import Builder, ProvisionContext
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, APP_CHECK, ERRORS, LAUNCHER, METRICS, PRESENCE, Role
+from fedward.flare.classes import (
+    ALLOWED,
+    APP_CHECK,
+    ENTRIES,
+    ERRORS,
+    LAUNCHER,
+    METRICS,
+    PRESENCE,
+    Role,
+)
 
 CONNECTIONS = ProvFileName.COMM_CONFIG
 """File in ``local/`` that says how a participant's own processes reach each other."""
@@ -36,6 +45,7 @@ _OWN_FOLDER = re.compile(r'(?<!")\$DIR(/[\w./]+)')
 """A path beside a script of FLARE's that breaks where the kit's path has a space."""
 
 _STARTING_JOBS_FILTER = "jobs_that_start"
+_ENTRIES_FILTER = "one_entry_a_record"
 """Name of the filter that keeps questions to starting jobs out of the server's log of errors."""
 
 _HEARTBEATS_MISSED = 60
@@ -111,7 +121,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
         with _rewritten(local / LOGS) as logs:
             logs["filters"][_STARTING_JOBS_FILTER] = {"()": ERRORS}
-            logs["handlers"][ERROR_LOG]["filters"] = [_STARTING_JOBS_FILTER]
+            logs["handlers"][ERROR_LOG]["filters"].append(_STARTING_JOBS_FILTER)
 
 
 def app_check(role: Role) -> dict[str, Any]:
@@ -124,6 +134,10 @@ def _write_shared(participant: Participant, ctx: ProvisionContext) -> None:
     local = Path(ctx.get_local_dir(participant))
     _copy_template("authorization.json", local)
     _copy_template(CONNECTIONS, local)
+    with _rewritten(local / LOGS) as logs:
+        logs["filters"][_ENTRIES_FILTER] = {"()": ENTRIES}
+        for handler in logs["handlers"].values():
+            handler["filters"] = [*handler.get("filters", []), _ENTRIES_FILTER]
     startup = Path(ctx.get_kit_dir(participant))
     _shut_out_the_kit(startup / ProvFileName.SUB_START_SH)
     _quote_paths(startup / ProvFileName.START_SH)

@@ -18,7 +18,14 @@ from nvflare.security.security import COMMAND_CATEGORIES
 from nvflare.tool.deploy import deploy_common as deploy
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, CONTROLLERS, ERRORS, FORMER_CONTROLLERS, LAUNCHER
+from fedward.flare.classes import (
+    ALLOWED,
+    CONTROLLERS,
+    ENTRIES,
+    ERRORS,
+    FORMER_CONTROLLERS,
+    LAUNCHER,
+)
 from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
@@ -47,11 +54,14 @@ def check(kit: Kit) -> list[Row]:
         resources = read_json(kit.resources)
     except ConfigError as error:
         return [broken("allow list", error)]
-    rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
+    rows = [
+        _allow_list(kit, resources),
+        _app_check(kit, resources),
+        _launcher(kit, resources),
+        _logs(kit),
+    ]
     if kit.role == "site":
         rows += [_log_streaming(kit, resources), _scopes(kit)]
-    else:
-        rows.append(_error_log(kit))
     return rows
 
 
@@ -214,29 +224,47 @@ def _log_streaming(kit: Kit, resources: dict[str, Any]) -> Row:
     )
 
 
-def _error_log(kit: Kit) -> Row:
-    """Check that the server's log of errors holds errors alone, so that somebody reads it."""
+def _logs(kit: Kit) -> Row:
+    """Check the filters of the logs.
+
+    All logs escape what jobs and messages bring. The server's log of errors holds errors alone, so
+    that somebody reads it.
+    """
     file = Path(kit.workspace.get_log_config_file_path() or kit.local / LOGS)
     name = file.relative_to(kit.folder).as_posix()
     restore = "Restore it from a newly provisioned kit."
     try:
-        with reading(name, f"the handler {ERROR_LOG} of FLARE's", restore):
+        with reading(name, f"the handlers of FLARE's, {ERROR_LOG} among them", restore):
             logs = read_json(file)
-            filter_names = logs["handlers"][ERROR_LOG].get("filters", [])
-            filter_classes = [logs["filters"][filter_name]["()"] for filter_name in filter_names]
+            missing = _missing_filters(logs, at_server=kit.role == "server")
     except ConfigError as error:
-        return broken("error log", error)
-    if ERRORS in filter_classes:
-        return done("error log", "without questions to jobs that start")
+        return broken("log files", error)
+    if not missing:
+        return done("log files", "one entry a record")
     return warning(
-        "error log",
-        expected=f"{ERRORS} among the filters of {ERROR_LOG}",
-        found=f"{name} without it",
+        "log files",
+        expected=" and ".join(missing),
+        found=f"{name} without",
         remedy=(
-            "Copy the file from a newly provisioned kit: "
-            "each look at a job that starts is an error in error_log.txt."
+            "Copy the file from a newly provisioned kit: a job could write entries of its own into "
+            "this participant's logs."
         ),
     )
+
+
+def _missing_filters(logs: dict[str, Any], *, at_server: bool) -> list[str]:
+    """Return which filters some handlers of a log configuration lack."""
+    classes = {}
+    for handler_name, handler in logs["handlers"].items():
+        names = handler.get("filters", [])
+        classes[handler_name] = {logs["filters"][filter_name]["()"] for filter_name in names}
+    missing = []
+    without = sorted(name for name, found in classes.items() if ENTRIES not in found)
+    if without:
+        missing.append(f"{ENTRIES} among the filters of {', '.join(without)}")
+    if at_server and ERRORS not in classes[ERROR_LOG]:
+        missing.append(f"{ERRORS} among the filters of {ERROR_LOG}")
+    return missing
 
 
 def _scopes(kit: Kit) -> Row:
