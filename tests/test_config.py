@@ -184,6 +184,8 @@ def test_equal_settings_are_equal_experiments() -> None:
     [
         ({"key_metric": "precision"}, "key_metric"),
         ({"data": {"classes": ["MEL", "NV", "MEL"]}}, "named twice"),
+        ({"data": {"classes": [*map(str, range(1001))]}}, "not 1000 entries or fewer"),
+        ({"data": {"classes": ["MEL", "x" * 201]}}, "not text of 200 or fewer characters"),
         ({"net": "swin_64"}, "net swin_64: expected data.image_size = 64.* found 32"),
         (
             {"net": "masked_swin_28", "data": {"image_size": 64}},

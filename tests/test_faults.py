@@ -26,6 +26,7 @@ class Model(BaseModel):
     words: tuple[str, ...] = Field(("a",), max_length=2)
     kind: Literal["sgd", "adam"] = "sgd"
     digest: str = Field("00", pattern="^[0-9]+$")
+    name: str = Field("ab", min_length=2, max_length=3)
     part: bool | Inner = False
     table: dict[str, Inner] = {}
 
@@ -53,6 +54,8 @@ def said(raw: Any) -> list[str]:
         ({"words": ["a", "b", "c"]}, "words: ['a', 'b', 'c'], not 2 entries or fewer"),
         ({"kind": "adm"}, "kind: 'adm', not one of sgd or adam (did you mean adam?)"),
         ({"digest": "x"}, "digest: 'x', not text that matches ^[0-9]+$"),
+        ({"name": "a"}, "name: 'a', not text of 2 or more characters"),
+        ({"name": "abcd"}, "name: 'abcd', not text of 3 or fewer characters"),
         ({"part": "x"}, "part: 'x', not true or false or fields of its own"),
         ({"part": {"size": 8}}, "part.size: 8, not 16 or more"),
         ({"part": {"sise": 20}}, "part.sise: unknown (did you mean part.size?)"),

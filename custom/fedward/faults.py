@@ -48,6 +48,8 @@ _BOUNDS = {
     "less_than": ("lt", "less than {:g}"),
     "too_short": ("min_length", "{} entries or more"),
     "too_long": ("max_length", "{} entries or fewer"),
+    "string_too_short": ("min_length", "text of {} or more characters"),
+    "string_too_long": ("max_length", "text of {} or fewer characters"),
     "string_pattern_mismatch": ("pattern", "text that matches {}"),
     "literal_error": ("expected", "one of {}"),
 }
