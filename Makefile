@@ -94,11 +94,11 @@ containers: setup ## Start a federation in containers (podman, FEDWARD_IMAGE)
 
 bench: setup ## Run all benchmarks (hours; FEDWARD_DATA names the folder of data sets)
 	$(BIN)/pip install --quiet --editable ".[bench]"
-	set -e; export OMP_NUM_THREADS=1; for benchmark in startup tricks step phases rounds scale views samplers \
+	export OMP_NUM_THREADS=1; missed=0; for benchmark in startup tricks step phases rounds scale views samplers \
 		distributed encryption "encoding runs" "anonymity --lines build/anonymity.jsonl" \
 		"robustness --lines build/robustness.jsonl" npz_memory long_run; do \
-		set -- $$benchmark; name=$$1; shift; $(BIN)/python benchmarks/$$name.py "$$@"; \
-	done
+		set -- $$benchmark; name=$$1; shift; $(BIN)/python benchmarks/$$name.py "$$@" || missed=1; \
+	done; exit $$missed
 	set -e; export OMP_NUM_THREADS=1; if [ -n "$$FEDWARD_DATA" ]; then \
 		$(BIN)/python benchmarks/encoding.py predictions; \
 		$(BIN)/python benchmarks/frozen.py "$$FEDWARD_DATA/skin"; \

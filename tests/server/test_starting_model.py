@@ -16,8 +16,9 @@ from fedward.flare.places import put_into_results
 from fedward.lab.local import LocalTransport
 from fedward.nets import build
 from fedward.starting_model import Source, Weights, take_over
+from fedward.storage.disk import save_json
 from fedward.storage.info import Summary
-from fedward.storage.model_files import StoredState, save_json
+from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from interrupted import interrupted

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from fedward.errors import RunError
+from fedward.storage.disk import save_json
 from fedward.storage.model_files import (
     SiteModels,
     StoredState,
     load_state,
-    save_json,
     save_model,
     save_state,
 )

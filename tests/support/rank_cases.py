@@ -22,7 +22,8 @@ from fedward.lab.synthetic import SyntheticSites
 from fedward.model_state import State
 from fedward.nets import build, image_size
 from fedward.sites import SiteData
-from fedward.storage.model_files import save_json, save_model
+from fedward.storage.disk import save_json
+from fedward.storage.model_files import save_model
 from fedward.training.distributed.launch import work
 from fedward.training.distributed.sharing import group, parallel, share
 from fedward.training.learner import Learner

@@ -169,6 +169,16 @@ def test_torchrun_that_cannot_start_is_an_error_too(tmp_path: Path) -> None:
     assert "site site-1: expected" in str(launching._failure(tmp_path, 2, "site-1"))
 
 
+def test_the_folder_of_the_processes_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processes have it as their own, so a relative path would lead elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    with private_folder(Path("site-1")) as folder:
+        assert folder.is_absolute()
+        assert folder.parent == (tmp_path / "site-1").resolve()
+
+
 def test_an_abort_ends_all_processes_and_they_were_private(tmp_path: Path) -> None:
     seen: list[psutil.Process] = []
     addresses: set[str] = set()

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import torch
 
 from fedward.errors import WireError
-from fedward.storage.disk import PRIVATE, make_folder
-from fedward.storage.model_files import StoredState, by_role, flat, save_json, save_model
+from fedward.storage.disk import PRIVATE, make_folder, save_json
+from fedward.storage.model_files import StoredState, by_role, flat, save_model
 
 LOCAL = "local"
 """Role of the site's own model after its last training, by which samplers choose images."""

@@ -19,8 +19,7 @@ from fedward.methods.workflow import QUERY
 from fedward.model_state import State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
-from fedward.storage.disk import PRIVATE, make_folder
-from fedward.storage.model_files import save_json
+from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.training.learner import Aborted, Learner
 from fedward.training.pool import observe
 from fedward.views import VIEWS

@@ -35,7 +35,8 @@ from fedward.model_state import State
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
-from fedward.storage.model_files import StoredState, by_role, flat, save_json, save_model
+from fedward.storage.disk import save_json
+from fedward.storage.model_files import StoredState, by_role, flat, save_model
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group, has_batch_norm, parallel, share

@@ -12,7 +12,7 @@ from fedward.inference.export import quiet, traced
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.sites import decoding
-from fedward.storage.model_files import save_json
+from fedward.storage.disk import save_json
 
 _SCHEMA = (
     "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/"

@@ -174,7 +174,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.evaluation import evaluate
     from fedward.inference.whole import require_own_place
     from fedward.inference.words import lines
-    from fedward.storage.model_files import save_json
+    from fedward.storage.disk import save_json
 
     names = [name for name, _ in options.groups]
     repeated = sorted({name for name in names if names.count(name) > 1})

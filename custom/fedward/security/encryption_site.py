@@ -14,7 +14,7 @@ from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
-from fedward.storage.model_files import save_json
+from fedward.storage.disk import save_json
 
 _ROUNDING = 1 + 1e-9
 """Factor within which two numbers count as equal: they may differ by the rounding of floats."""

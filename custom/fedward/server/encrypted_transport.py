@@ -26,7 +26,7 @@ from fedward.protocol.wire import Message
 from fedward.security.encryption import SAME_CONTEXT, Adder
 from fedward.security.encryption_site import mean_digest
 from fedward.server.claims import Claims
-from fedward.storage.model_files import save_json
+from fedward.storage.disk import save_json
 
 _WITNESSES = 2
 """Sites that must report the same mean: one alone could report any."""

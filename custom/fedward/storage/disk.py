@@ -1,10 +1,12 @@
 """Durable writes: the content is on the disk when a call returns, even if the power fails then."""
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 PRIVATE = 0o700
 """Mode of a folder that its owner alone may enter."""
@@ -64,3 +66,10 @@ def append(path: Path, content: bytes, mode: int = 0o666) -> None:
         os.fsync(file.fileno())
     if is_new:
         sync(path.parent)
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Write JSON values, all of them or nothing; make the folder if need be."""
+    make_folder(path.parent)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from fedward.errors import RunError
 from fedward.model_state import State
-from fedward.storage.disk import PRIVATE, make_folder, replacing, sync
+from fedward.storage.disk import PRIVATE, make_folder, replacing, save_json, sync
 from fedward.storage.info import FORMAT
 
 StateT = TypeVar("StateT")
@@ -127,13 +127,6 @@ def save_model(path: Path, state: State) -> None:
 def _write(path: Path, state: State) -> None:
     tensors = {key: state[key].detach().cpu().contiguous() for key in state}
     save_file(tensors, path, metadata={"order": json.dumps(list(tensors))})
-
-
-def save_json(path: Path, value: Any) -> None:
-    """Write JSON values as :func:`save_model` writes models."""
-    make_folder(path.parent)
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def flat(models: Mapping[str, State]) -> dict[str, torch.Tensor]:

@@ -4,18 +4,21 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
-from torch import Tensor
 
+from fedward.storage.disk import save_json
 from fedward.storage.info import FORMAT
-from fedward.storage.model_files import save_json
+
+if TYPE_CHECKING:
+    # A report reads this module, and needs no torch.
+    from torch import Tensor
 
 FOLDER = "reconstructions"
 
 
-def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[str, Any]) -> None:
     """Write ``reconstructions/<number>-<name>.png`` and ``about.json``, all of it or nothing.
 
     Args:
@@ -38,7 +41,7 @@ def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str,
     os.replace(partial, folder)
 
 
-def _picture(image: Tensor) -> Image.Image:
+def _picture(image: "Tensor") -> Image.Image:
     """Return a (C, H, W) tensor in [0, 1] as a grey or an RGB picture of 8 bits."""
     pixels = (image.float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
     return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

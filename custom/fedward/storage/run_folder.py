@@ -19,13 +19,12 @@ from fedward.model_state import State
 from fedward.protocol.versions import versions
 from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now
-from fedward.storage.disk import append
+from fedward.storage.disk import append, save_json
 from fedward.storage.info import FORMAT, CardOfSite, RunInfo, Status, Summary, read_info
 from fedward.storage.model_files import (
     SiteModels,
     StateT,
     load_state,
-    save_json,
     save_model,
     save_state,
 )

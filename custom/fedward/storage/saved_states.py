@@ -9,7 +9,7 @@ from pathlib import Path
 from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.storage import audit
-from fedward.storage.model_files import save_json
+from fedward.storage.disk import save_json
 
 
 class SavedStates:

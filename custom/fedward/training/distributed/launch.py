@@ -51,6 +51,8 @@ def private_folder(parent: Path) -> Iterator[Path]:
     Folders that killed processes have left are removed too. Jobs of one site share ``parent``.
     """
     parent.mkdir(parents=True, exist_ok=True)
+    # The processes have the folder as their own, where a relative path would lead elsewhere.
+    parent = parent.resolve()
     # Another job must not sweep between the making of this folder and its lock.
     with _locked(parent):
         _sweep(parent)
