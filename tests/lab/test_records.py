@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from fedward.lab.bench.recording import check_records, record
 from fedward.lab.bench.records import Curve, Record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Cell, Row, Study
 from fedward.lab.bench.tables import further_tables, tables, value_table
 from fedward.runs.metrics import Metrics
 from fedward.runs.run import Run
@@ -315,6 +316,34 @@ def test_recorded_cells_do_not_run_again(
     assert ran[1:3] == [["all lower seed 1"], ["all warm seed 1"]], (
         "other settings; first weights come first"
     )
+
+
+def removed(work: Bench, settings: dict[str, Any], folder: Path) -> Bench:
+    """Return a bench whose row ssfl had settings that fedward no longer has."""
+    row = work.study.rows["ssfl"].model_copy(update={"settings": settings, "removed": "0123456"})
+    rows = {**work.study.rows, "ssfl": row}
+    study = work.study.model_copy(update={"rows": rows})
+    return Bench(study, folder, work.site_files, folder / "results.jsonl", {})
+
+
+def test_a_removed_rows_lines_count_and_it_does_not_run_again(work: Bench, tmp_path: Path) -> None:
+    cell = Cell("all", "ssfl", 1)
+    before = read_records(work.file)[cell]
+    gone = {"pseudo_labels": "magic"}
+    settings = {**before.settings, "options": {**before.settings["options"], **gone}}
+    kept = replace(before, settings=settings)
+    with pytest.raises(ConfigError, match="pseudo_labels"):
+        work.study.model_copy(
+            update={"rows": {"ssfl": Row(title="S", job="ssfl", settings=gone)}}
+        ).experiment(cell)
+    bench = removed(work, gone, tmp_path)
+    assert bench.is_current(kept)
+    assert not bench.is_current(before), "it was another row's"
+    assert not removed(work, {"pseudo_labels": "other"}, tmp_path).is_current(kept)
+    slower = {**settings, "options": {**settings["options"], "learning_rate": 0.5}}
+    assert not bench.is_current(replace(kept, settings=slower)), "its other settings are checked"
+    assert cell not in bench.missing(bench.study.cells())
+    assert Cell("all", "lower", 1) in bench.missing(bench.study.cells())
 
 
 def test_a_recorded_cell_runs_again_if_another_begins_with_its_lost_run(

@@ -446,7 +446,7 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
     there = results_of(bounded, lines)
     variants = {
         "fixed": {"title": "fixed"},
-        "aligned": {"title": "aligned", "settings": {"pseudo_labels": "aligned"}},
+        "soft": {"title": "soft", "settings": {"pseudo_labels": "soft"}},
     }
     rows = {name: ROWS[name] for name in ("lower", "ssfl")}
     loose = study_of(rows=rows, variants=variants, upper="", lower="", claims=[BETTER])

@@ -84,7 +84,7 @@ def without_runs(row: dict[str, Any]) -> dict[str, Any]:
 
 EXPERIMENTS = {
     "fedperl": tiny(options={"participants": 3}),
-    "balanced": tiny("ssfl", options={"participants": 3, "pseudo_labels": "balanced"}),
+    "soft": tiny("ssfl", options={"participants": 3, "pseudo_labels": "soft"}),
     "fedal": tiny("fedal"),
     "rscfed": tiny("rscfed", synthetic=SyntheticData(images=40, labelled=1.0, isolated=True)),
     "selffed": tiny("selffed"),

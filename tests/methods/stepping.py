@@ -22,7 +22,6 @@ class Stepping:
     def losses(self, batch: Batch) -> Losses:
         self.batch = batch
         self.newest = self.objective.losses(self.net, batch, self.inputs, self.state)
-        self.state = self.objective.after_batch(self.newest, self.state)
         return self.newest
 
     def follow(self) -> None:

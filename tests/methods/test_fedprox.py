@@ -1,5 +1,6 @@
 """FedProx: the proximal term, its objective, and its equality to federated averaging without it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedprox import FedProx, FedProxSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, fixmatch
-from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.proximal import Proximal, proximal
 from fedward.methods.supervised import Supervised
 from fedward.storage.model_files import StoredState
@@ -201,18 +202,30 @@ def test_fixmatch_and_its_distance_from_the_start_are_added() -> None:
         torch.testing.assert_close(a, b + 3.0 * 0.1 * (index + 1), rtol=1e-4, atol=1e-5)
 
 
+class Counting(Objective[int]):
+    """An objective that counts its steps, and keeps the number for later phases."""
+
+    def init(self, net: nn.Module, inputs: RoundInputs) -> int:
+        return 0
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: int) -> Losses:
+        return Losses({"loss": net(batch.labelled).square().mean() * (state + 1)})
+
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: int) -> int:
+        return state + 1
+
+    def remember(self, state: int) -> Mapping[str, Mapping[str, Tensor]]:
+        return {"own": {"steps": torch.tensor(state)}}
+
+
 def test_the_inner_objective_keeps_its_state_and_memory() -> None:
-    settings = FixMatchSettings(threshold=0.4, pseudo_labels="balanced")
-    inputs = RoundInputs(torch.ones(CLASSES), class_counts=torch.tensor([5, 1, 2]))
-    held = Stepping(Proximal(FixMatchObjective(settings), 1.0), make_net(), inputs)
-    free = Stepping(FixMatchObjective(settings), make_net(), inputs)
-    for phase in (held, free):
-        phase.losses(semi_supervised())
-        phase.follow()
-    (role,) = free.memory
-    assert set(held.memory) == {role}
-    for name, value in free.memory[role].items():
-        assert torch.equal(held.memory[role][name], value)
+    held = Stepping(Proximal(Counting(), 1.0), make_net(), INPUTS)
+    first = held.losses(semi_supervised())
+    held.follow()
+    second = held.losses(semi_supervised())
+    assert second.terms["loss"] == 2 * first.terms["loss"]
+    held.follow()
+    assert held.memory == {"own": {"steps": torch.tensor(2)}}
 
 
 def test_where_nothing_is_learned_the_term_alone_takes_no_step() -> None:

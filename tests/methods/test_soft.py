@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.fixmatch import FixMatchSettings
+from fedward.methods.pseudo_labels import labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
 from fedward.methods.pseudo_labels.soft import Soft, soft_label_loss
 
@@ -33,7 +34,7 @@ def drawn(seed: int, images: int = 5) -> tuple[Tensor, Tensor]:
 def test_targets_by_hand() -> None:
     """Temperature 1/2 squares: (0.6, 0.3, 0.1) to (36, 9, 1) / 46; 0.6 reaches the threshold."""
     probabilities = torch.tensor([[0.6, 0.3, 0.1], [0.4, 0.4, 0.2]], dtype=torch.float64)
-    labels = Soft(0.6, 0.5).label(probabilities, {})
+    labels = Soft(0.6, 0.5).label(probabilities)
     expected = [[36 / 46, 9 / 46, 1 / 46], [16 / 36, 16 / 36, 4 / 36]]
     assert labels.targets is not None
     np.testing.assert_allclose(labels.targets.numpy(), expected, rtol=1e-12)
@@ -70,7 +71,7 @@ def test_value_and_gradient_are_those_of_a_naive_loop(
 ) -> None:
     logits, probabilities = drawn(seed)
     logits.requires_grad_()
-    labels = Soft(threshold, temperature).label(probabilities, {})
+    labels = Soft(threshold, temperature).label(probabilities)
     loss = Soft(threshold, temperature).loss(logits, labels, mean)  # type: ignore[arg-type]
     loss.backward()
 
@@ -96,7 +97,7 @@ def test_value_and_gradient_are_those_of_a_naive_loop(
 
 def test_as_the_temperature_falls_it_becomes_fixmatch() -> None:
     logits, probabilities = drawn(1)
-    labels = Soft(0.4, 1e-3).label(probabilities, {})
+    labels = Soft(0.4, 1e-3).label(probabilities)
     expected = pseudo_label_loss(logits, labels.labels, labels.keep)
     assert Soft(0.4, 1e-3).loss(logits, labels, "kept").item() == pytest.approx(expected.item())
 
@@ -151,8 +152,8 @@ def test_what_does_not_fit_is_refused(targets: Tensor, keep: Tensor) -> None:
 def test_the_settings_choose_it_with_their_threshold_and_temperature() -> None:
     settings_ = FixMatchSettings(pseudo_labels="soft", threshold=0.5, temperature=0.7)
     _, probabilities = drawn(4)
-    found = FixMatchObjective(settings_).labeller.label(probabilities, {})
-    expected = Soft(0.5, 0.7).label(probabilities, {})
+    found = labeller_of(settings_).label(probabilities)
+    expected = Soft(0.5, 0.7).label(probabilities)
     assert found.targets is not None
     assert expected.targets is not None
     assert torch.equal(found.targets, expected.targets)

@@ -317,7 +317,7 @@ SEVERAL = "data.multi_label=true"
         ),
         ("fedavg", "class_weighting=median_frequency", "class_weighting=median_frequency"),
         ("fedavg", "missing_classes=restricted", "missing_classes=restricted"),
-        ("ssfl", "pseudo_labels=freematch", "pseudo_labels=freematch"),
+        ("ssfl", "pseudo_labels=soft", "pseudo_labels=soft"),
         ("fedperl", "combine=sum", "combine=sum"),
         ("fedperl", "policy=gated_validation", "policy=gated_validation"),
         ("fedal", "loss=evidential", "loss=evidential"),

@@ -106,8 +106,7 @@ CASES = {
     "restricted": case("ssfl", threshold=0.25, missing_classes="restricted"),
     "proximal": grouped("fedprox", "site-1", "supervised", proximal_weight=10.0),
     "fixmatch": case("ssfl", threshold=0.25),
-    "self_adaptive": case("ssfl", pseudo_labels="freematch"),
-    "balanced": case("ssfl", labelled=0.0, pseudo_labels="balanced", threshold=0.08),
+    "soft": case("ssfl", labelled=0.0, pseudo_labels="soft", threshold=0.08),
     "nothing_kept": case("ssfl", labelled=0.0, threshold=1.0),
     "peers": case("fedperl", peers=2, threshold=0.19, consistency_weight=100.0),
     "peers_follow_batch": case(

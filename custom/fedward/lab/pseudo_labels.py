@@ -95,10 +95,6 @@ class Watched(Objective[C]):
             self._tally.add(batch.which, losses.carried["labels"], losses.carried["keep"])
         return losses
 
-    def after_batch(self, losses: Losses, state: C) -> C:
-        """Return the state of the objective."""
-        return self._inner.after_batch(losses, state)
-
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
         """Return the state of the objective."""
         return self._inner.after_step(net, batch, losses, state)

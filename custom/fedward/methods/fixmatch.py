@@ -7,7 +7,6 @@ averaged over the kept images as in FedPerl (Bdair, Navab, Albarqouni, MELBA 202
 Its equations, and other ways to make pseudo-labels, are in :mod:`fedward.methods.pseudo_labels`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,11 +17,12 @@ from fedward.methods.local import (
     Losses,
     Objective,
     RoundInputs,
+    Stateless,
     Uses,
 )
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
 from fedward.methods.proximal import LOSS, with_proximal_term
-from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
+from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.pseudo_labels.threshold import pseudo_label
@@ -37,9 +37,6 @@ __all__ = [
     "pseudo_label",
     "pseudo_label_loss",
 ]
-
-NO_STATISTICS: Statistics = {}
-"""The statistics of a labeller that keeps none."""
 
 
 def fixmatch(settings: FixMatchSettings) -> Objective[Any]:
@@ -57,10 +54,10 @@ def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:
     return frozenset(names)
 
 
-class FixMatchObjective(Objective[Statistics]):
+class FixMatchObjective(Stateless):
     """``L_sup + β L_u``, on labelled images, unlabelled images, or both.
 
-    Its state is the labeller's statistics. :class:`~fedward.methods.fedperl.FedPerlObjective`
+    :class:`~fedward.methods.fedperl.FedPerlObjective`
     overrides :meth:`follows`, :meth:`peer_losses` and :meth:`label`.
     """
 
@@ -70,18 +67,13 @@ class FixMatchObjective(Objective[Statistics]):
 
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
-        self.labeller = labeller_of(settings)
         self._labellers: dict[Outputs, Labeller] = {
-            SOFTMAX: self.labeller,
+            SOFTMAX: labeller_of(settings),
             SIGMOID: PerClass(settings.threshold),
         }
 
-    def init(self, net: nn.Module, inputs: RoundInputs) -> Statistics:
-        """Return the labeller's statistics before the first batch."""
-        return self._labeller(inputs).init(inputs)
-
     def losses(
-        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Statistics = NO_STATISTICS
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
     ) -> Losses:
         """Return the terms of Bdair et al., MELBA 2022, eq. (2).
 
@@ -101,7 +93,7 @@ class FixMatchObjective(Objective[Statistics]):
         if logits.weak is None or logits.strong is None:
             return Losses(supervised, learns=bool(supervised))
         local = inputs.outputs.probabilities(logits.weak)  # (B, K)
-        pseudo_labels = self.label(local.detach(), batch, state, inputs)
+        pseudo_labels = self.label(local.detach(), batch, inputs)
         loss_pseudo = self._labeller(inputs).loss(
             inputs.seen_by_losses(logits.strong), pseudo_labels, self.settings.pseudo_label_mean
         )
@@ -113,9 +105,6 @@ class FixMatchObjective(Objective[Statistics]):
         enough = kept_images.sum() >= fewest
         keep = confident & enough
         loss_pseudo = torch.where(enough, loss_pseudo, 0.0)
-        statistics = self._labeller(inputs).counted(
-            pseudo_labels.statistics, pseudo_labels.labels, keep
-        )
 
         weight = self.settings.unlabelled_weight
         return Losses(
@@ -126,16 +115,8 @@ class FixMatchObjective(Objective[Statistics]):
             },
             logs={"kept": keep.float().mean()},
             learns=bool(supervised) or follows or (weight > 0 and enough),
-            carried={"labels": pseudo_labels.labels, "keep": keep, **statistics},
+            carried={"labels": pseudo_labels.labels, "keep": keep},
         )
-
-    def after_batch(self, losses: Losses, state: Statistics) -> Statistics:
-        """Return the labeller's statistics after a batch; without unlabelled images the same."""
-        return {name: losses.carried.get(name, value) for name, value in state.items()}
-
-    def remember(self, state: Statistics) -> Mapping[str, Statistics]:
-        """Return what the labeller keeps for the next round."""
-        return self.labeller.remember(state)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether a gradient flows through the weak views; here they only make labels."""
@@ -151,19 +132,16 @@ class FixMatchObjective(Objective[Statistics]):
         """
         return {}
 
-    def label(
-        self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs
-    ) -> PseudoLabels:
+    def label(self, local: Tensor, batch: Batch, inputs: RoundInputs) -> PseudoLabels:
         """Return the pseudo-labels of a batch.
 
         Args:
             local: (B, K) the network's probabilities of the weak views, without gradient. Here they
                 are all that labels are made of.
             batch: with the peers' probabilities, which a method may use.
-            statistics: the labeller's, after the batches before this one.
             inputs: what stays fixed during the phase.
         """
-        return self._labeller(inputs).label(local, statistics)
+        return self._labeller(inputs).label(local)
 
     def _labeller(self, inputs: RoundInputs) -> Labeller:
         return self._labellers[inputs.outputs]

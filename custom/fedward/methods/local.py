@@ -96,7 +96,7 @@ class Losses:
     If they cannot, the optimiser takes no step, because momentum and weight decay would still move
     the network."""
     carried: dict[str, Tensor] = field(default_factory=dict)
-    """Further values that :meth:`Objective.after_batch` and ``after_step`` put into the state."""
+    """Further values, for :meth:`Objective.after_step` or whoever watches the training."""
 
 
 CarriedT = TypeVar("CarriedT")
@@ -120,10 +120,6 @@ class Objective(Protocol[CarriedT]):
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: CarriedT) -> Losses:
         """Return the losses of one step; ``net`` is in training mode before and after."""
         ...
-
-    def after_batch(self, losses: Losses, state: CarriedT) -> CarriedT:
-        """Return the state after a batch, whether a step follows or not; by default unchanged."""
-        return state
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: CarriedT) -> CarriedT:
         """Return the state after an optimiser step with these losses; by default unchanged."""

@@ -79,12 +79,6 @@ class Proximal(Objective[ProximalState[CarriedT]]):
         term = self._weight * proximal(list(net.parameters()), state.anchors)
         return replace(losses, terms={**losses.terms, LOSS: term})
 
-    def after_batch(
-        self, losses: Losses, state: ProximalState[CarriedT]
-    ) -> ProximalState[CarriedT]:
-        """Return the state, in which the inner objective's is the one after the batch."""
-        return replace(state, inner=self._inner.after_batch(losses, state.inner))
-
     def after_step(
         self, net: nn.Module, batch: Batch, losses: Losses, state: ProximalState[CarriedT]
     ) -> ProximalState[CarriedT]:

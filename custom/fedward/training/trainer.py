@@ -158,7 +158,6 @@ class _Steps:
             if losses.terms:
                 total = torch.stack(list(losses.terms.values())).sum()
         self._add_to_sums({"loss": total, **losses.terms, **losses.logs})
-        self.state = self.objective.after_batch(losses, self.state)
         if losses.terms and losses.learns:
             self._step(total)
             self.state = self.objective.after_step(self.net, batch, losses, self.state)

@@ -50,7 +50,8 @@ def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
     study = results.study
     first = results.repetitions(variant, row)[0]
     cut = [_number(word) for word in results.cut(variant, row) if word != "--pooled"]
-    settings = settings_of(first.experiment.method, first.experiment.options)
+    experiment = first.without(study.rows[row].removed_settings)
+    settings = settings_of(experiment.method, experiment.options)
     # Methods without this setting buy no labels: they use all that the cut leaves.
     bought_share = getattr(settings, "target_fraction", 1.0)
     # Jobs differ in their synthetic images, which a row with site files does not use.

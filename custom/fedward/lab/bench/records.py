@@ -6,7 +6,7 @@ A line has the hashes of the run folders that it was read from.
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -158,13 +158,36 @@ class Record:
         """Return site -> test value, of the sites that have one."""
         return {site: values[metric] for site, values in self.sites.items() if metric in values}
 
-    def is_of(self, experiment: Experiment, *, site_files: bool = False) -> bool:
+    def without(self, options: Collection[str]) -> Experiment:
+        """Return the settings of the run without some options, which fedward may no longer have."""
+        kept = {name: value for name, value in self.options.items() if name not in options}
+        return Experiment.model_validate({**self.settings, "options": kept})
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Settings of the method, as far as the run named them."""
+        options: Mapping[str, Any] = self.settings.get("options", {})
+        return options
+
+    def is_of(
+        self,
+        experiment: Experiment,
+        *,
+        removed: Mapping[str, Any] | None = None,
+        site_files: bool = False,
+    ) -> bool:
         """Return whether the run had these settings; settings that are not named have defaults.
 
-        With ``site_files``, what the settings say of synthetic images makes no difference.
+        Args:
+            experiment: the settings that fedward has.
+            removed: options besides, which it no longer has.
+            site_files: what the settings say of synthetic images makes no difference.
         """
+        others = removed or {}
+        if any(self.options.get(name) != value for name, value in others.items()):
+            return False
         try:
-            recorded = self.experiment
+            recorded = self.without(others)
             if site_files:
                 recorded = recorded.model_copy(update={"synthetic": experiment.synthetic})
             return with_defaults(recorded) == with_defaults(experiment)

@@ -110,12 +110,16 @@ class Bench:
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that have to run.
 
-        These are the cells without a kept result of the same settings. There may be more, with a
-        kept result: those whose run folder is gone, and with whose weights or labels a cell that
-        has to run begins.
+        These are the cells without a kept result of the same settings, except those of removed
+        rows. There may be more, with a kept result: those whose run folder is gone, and with whose
+        weights or labels a cell that has to run begins.
         """
         kept = read_records(self.file)
-        missing = {cell for cell in cells if cell not in kept or not self.is_current(kept[cell])}
+        missing = set()
+        for cell in cells:
+            is_kept = cell in kept and self.is_current(kept[cell])
+            if not is_kept and not self.study.rows[cell.row].removed:
+                missing.add(cell)
         selected = set(cells)
         unseen = list(missing)
         while unseen:
@@ -139,8 +143,12 @@ class Bench:
 
     def is_current(self, record: Record) -> bool:
         """Return whether a kept result has the settings that its cell has now."""
-        site_files = self.files_of(record.cell) is not None
-        return record.is_of(self.experiment(record.cell), site_files=site_files)
+        cell = record.cell
+        return record.is_of(
+            self.experiment(cell),
+            removed=self.study.rows[cell.row].removed_settings,
+            site_files=self.files_of(cell) is not None,
+        )
 
     def run_cell(self, cell: Cell) -> str:
         """Run a cell, keep its result, and return its test values for a person to read.

@@ -56,6 +56,16 @@ class Row(_Part):
     """Row whose finished run of the same variant and seed gives the first weights."""
     labels: str = ""
     """Row whose finished run of the same variant and seed bought the labels that this row uses."""
+    removed: str = Field("", pattern="^([0-9a-f]{7,40})?$")
+    """Commit up to which fedward had the row's settings; empty: it still has them.
+
+    The lines of such a row count as all others, and it does not run again.
+    """
+
+    @property
+    def removed_settings(self) -> Settings:
+        """The settings that fedward no longer has."""
+        return self.settings if self.removed else {}
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -337,7 +347,7 @@ class Study(_Part):
     def experiment(
         self, cell: Cell, changes: Settings | None = None, data: Settings | None = None
     ) -> Experiment:
-        """Return what a cell runs.
+        """Return what a cell runs; of a removed row, without the settings that are gone.
 
         Args:
             cell: one of the study.
@@ -354,7 +364,7 @@ class Study(_Part):
         common = {**data_settings, **self.settings, **(changes or {})}
         settings = {
             **_applicable(common, options),
-            **row.settings,
+            **({} if row.removed else row.settings),
             **_applicable(self.variants[cell.variant].settings, options),
             "seed": cell.seed,
         }

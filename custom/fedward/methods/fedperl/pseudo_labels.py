@@ -12,7 +12,7 @@ from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, RoundInputs
-from fedward.methods.pseudo_labels import PseudoLabels, Statistics
+from fedward.methods.pseudo_labels import PseudoLabels
 from fedward.methods.pseudo_labels.threshold import pseudo_label as confident_labels
 
 
@@ -114,9 +114,7 @@ class FedPerlObjective(FixMatchObjective):
         weight = self.settings.consistency_weight
         return {"loss_consistency": weight * consistency(local, peers)}
 
-    def label(
-        self, local: Tensor, batch: Batch, statistics: Statistics, inputs: RoundInputs
-    ) -> PseudoLabels:
+    def label(self, local: Tensor, batch: Batch, inputs: RoundInputs) -> PseudoLabels:
         """Label together with the peers (eq. (5), (7)).
 
         The labeller is given the mean over the site and its peers.
@@ -129,7 +127,7 @@ class FedPerlObjective(FixMatchObjective):
             # A sum is not a probability, which labellers expect.
             labels, keep = pseudo_label(local, peers, settings.threshold, "sum")
             return PseudoLabels(labels, keep)
-        return super().label(committee_mean(local, peers), batch, statistics, inputs)
+        return super().label(committee_mean(local, peers), batch, inputs)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether the loss keeps the site's predictions close to those of peers."""

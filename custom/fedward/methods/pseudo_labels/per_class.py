@@ -14,7 +14,6 @@ from fedward.methods.pseudo_labels.labeller import (
     Labeller,
     Mean,
     PseudoLabels,
-    Statistics,
     mean_of_kept,
     require_rows,
     require_threshold,
@@ -96,7 +95,7 @@ class PerClass(Labeller):
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
-    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+    def label(self, probabilities: Tensor) -> PseudoLabels:
         """Return :func:`answers` with the threshold."""
         labels, keep = answers(probabilities, self._threshold)
         return PseudoLabels(labels, keep)

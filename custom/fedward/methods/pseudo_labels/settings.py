@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fedward.methods.settings import Positive, ServerLabels, Share, changed
 
-LabellerName: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "soft"]
+LabellerName: TypeAlias = Literal["fixed", "soft"]
 
 
 class FixMatchSettings(ServerLabels):
@@ -17,11 +17,8 @@ class FixMatchSettings(ServerLabels):
     """τ: smallest confidence of a pseudo-label. In a multi-label job it holds for both answers, yes
     and no, to each class. Paper: 0.6 in a federation, 0.9 at a single site."""
     pseudo_labels: LabellerName = "fixed"
-    """How pseudo-labels are made: with this threshold for all classes; with thresholds that follow
-    the network's confidence (``freematch``, which has no τ); from predictions that are aligned to
-    the site's labels (``aligned``); with thresholds around τ that follow the site's numbers of
-    labels of each class (``balanced``, as in CBAFed); or as sharpened probabilities (``soft``, as
-    in UDA)."""
+    """What a pseudo-label is: the most probable class (``fixed``, as in FixMatch), or the sharpened
+    probabilities (``soft``, as in UDA). Either is kept from τ on."""
     temperature: Positive = 0.4
     """Temperature of ``pseudo_labels=soft``; below 1 it sharpens. UDA: 0.4."""
     unlabelled_weight: float = Field(0.5, ge=0.0)

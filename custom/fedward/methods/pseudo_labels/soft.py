@@ -14,7 +14,6 @@ from fedward.methods.pseudo_labels.labeller import (
     Labeller,
     Mean,
     PseudoLabels,
-    Statistics,
     mean_of_kept,
     require_rows,
 )
@@ -86,7 +85,7 @@ class Soft(Labeller):
         self._temperature = temperature
 
     @torch.no_grad()
-    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+    def label(self, probabilities: Tensor) -> PseudoLabels:
         """Return the most probable classes, and the sharpened probabilities as targets."""
         labels, keep = pseudo_label(probabilities, self._threshold)
         return PseudoLabels(labels, keep, targets=sharpen(probabilities, self._temperature))

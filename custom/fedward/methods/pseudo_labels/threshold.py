@@ -2,51 +2,38 @@
 
 from torch import Tensor
 
-from fedward.errors import ConfigError
 from fedward.methods.pseudo_labels.labeller import (
     Labeller,
     PseudoLabels,
-    Statistics,
     require_rows,
     require_threshold,
 )
 
 
-def pseudo_label(probabilities: Tensor, threshold: float | Tensor) -> tuple[Tensor, Tensor]:
+def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Label each image with its most probable class, and keep the confident labels.
 
-    ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``. With one threshold per class, that of
-    class ŷ_i takes the place of τ.
+    ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
 
     Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
 
     Args:
         probabilities: q (N, K) floating point in [0, 1], K >= 1. Rows sum to 1, which is not
             checked.
-        threshold: τ in [0, 1], compared in the dtype of ``probabilities``; or one threshold per
-            class, (K,) floating point with any values.
+        threshold: τ in [0, 1], compared in the dtype of ``probabilities``.
 
     Returns:
         labels (N,) int64 in [0, K), and keep (N,) bool. Neither carries a gradient.
 
-    Raises ConfigError: ``probabilities`` is not two-dimensional or has no class, the threshold is
-    outside [0, 1], or there is not one threshold per class.
+    Raises ConfigError: ``probabilities`` is not two-dimensional or has no class, or the threshold
+    is outside [0, 1].
 
     Edge cases: max q_i = τ: kept. Tied classes: the lowest class index. NaN in a row: not kept,
     whatever τ is, and its label is meaningless. N = 0: two empty tensors.
     """
     require_rows("pseudo_labels.pseudo_label", probabilities)
-    confidence, labels = probabilities.max(dim=1)  # both (N,)
-    if isinstance(threshold, Tensor):
-        if threshold.shape != probabilities.shape[1:]:
-            raise ConfigError(
-                "pseudo_labels.pseudo_label",
-                "Pass one number, or one for each class.",
-                expected=f"a threshold for each of {probabilities.shape[1]} classes",
-                found=f"{tuple(threshold.shape)}",
-            )
-        return labels, confidence >= threshold[labels]
     require_threshold("pseudo_labels.pseudo_label", threshold)
+    confidence, labels = probabilities.max(dim=1)  # both (N,)
     return labels, confidence >= threshold
 
 
@@ -59,7 +46,7 @@ class Fixed(Labeller):
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
 
-    def label(self, probabilities: Tensor, statistics: Statistics) -> PseudoLabels:
+    def label(self, probabilities: Tensor) -> PseudoLabels:
         """Return :func:`pseudo_label` with the threshold."""
         labels, keep = pseudo_label(probabilities, self._threshold)
         return PseudoLabels(labels, keep)
