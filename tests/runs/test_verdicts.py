@@ -256,7 +256,7 @@ def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
     verdict = replace(verdict_of(federation), level="mixed", exclusive=False, classes=(weak,))
     assert [one.title for one in verdict.low_subgroups] == ["women (sex)"]
     assert verdict_words.why_ask_always(verdict) == "it finds less in women (sex)"
-    assert "it finds fewer than half of the images of A" in verdict_words.lead(verdict)
+    assert "it finds fewer than half of the images of A (3 of 90)" in verdict_words.lead(verdict)
 
 
 def _check_levels(verdict: Verdict) -> None:

@@ -94,7 +94,7 @@ def _failures(verdict: Verdict) -> list[str]:
     if verdict.weak:
         failures.append(
             f"it finds fewer than half of the {verdict.unit}s of "
-            f"{_few_names([one.name for one in verdict.weak])}"
+            f"{_few_names([f'{one.name} ({one.right} of {one.n})' for one in verdict.weak])}"
         )
     failures += _failures_in_subgroups(verdict)
     if verdict.guessed:
