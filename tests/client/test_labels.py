@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from fedward.annotation import Queue, Rules
 from fedward.annotation.desk import Desk, Message
 from fedward.client import labels as module
+from fedward.client import memory
 from fedward.client.labels import (
     SiteLabels,
     annotators_of,
@@ -23,7 +26,9 @@ from fedward.client.labels import (
     warn_of_nobody,
 )
 from fedward.errors import RunError
+from fedward.security import questions
 from fedward.sites import Images, SiteData
+from fedward.storage.lock import locked
 
 RUN = "0123456789abcdef" * 2
 CLASSES = ("MEL", "NV")
@@ -427,3 +432,99 @@ def test_a_kill_between_question_and_answer_loses_nothing(tmp_path, queue):
     assert counts["asked"] == 3
     assert counts["waiting"] == 2
     assert waiting(queue) == ["s0", "s2"]
+
+
+# --- several jobs of one run
+
+
+@pytest.fixture
+def arrived(monkeypatch) -> list[Path]:
+    """Return the list of the locks that a process or thread of this site has asked for so far."""
+    asked_for = list[Path]()
+
+    @contextmanager
+    def noted(path: Path) -> Iterator[None]:
+        asked_for.append(path)
+        with locked(path):
+            yield
+
+    monkeypatch.setattr(memory, "locked", noted)
+    return asked_for
+
+
+@pytest.mark.proves(
+    "lead",
+    "several jobs that name one run ask for labels at the same time",
+    "people are asked about the images of one of them, within the limit of all runs",
+)
+def test_jobs_of_one_run_at_once_ask_about_the_same_images(tmp_path, queue, arrived):
+    ledger = questions.questions_file(tmp_path, "clinic")
+    counts = {}
+    chose = []
+    second_chose = threading.Event()
+
+    def grant(query: questions.Query, images: Sequence[str]) -> int:
+        return questions.grant(ledger, query, images, 3)
+
+    def job(name: str, choose) -> None:
+        people = people_of(data(), queue)
+        here = SiteLabels("clinic", people, tmp_path / "memory", RUN, grant=grant)
+        counts[name] = here.renew(1, 0, 3, "fedal", choose, lambda: False).counts
+
+    def last(ids: Sequence[str], number: int) -> Sequence[str]:
+        chose.append("second")
+        second_chose.set()
+        return ids[-number:]
+
+    second = threading.Thread(target=job, args=("second", last))
+
+    def first_while_the_second_begins(ids: Sequence[str], number: int) -> Sequence[str]:
+        chose.append("first")
+        second.start()
+        # The second job waits at the lock, or it chooses, too.
+        while len(arrived) < 2 and not second_chose.is_set():
+            assert second.is_alive()
+        return ids[:number]
+
+    job("first", first_while_the_second_begins)
+    second.join()
+    assert chose == ["first"]
+    assert waiting(queue) == IDS[:3]
+    assert counts["second"] == counts["first"]
+    assert sum(questions.granted(ledger).values()) == 3
+
+
+def test_nobody_waits_for_another_jobs_answers(tmp_path, queue, monkeypatch):
+    """While a job waits for people, another one of its run may ask them, and answers first."""
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
+    other = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
+    of_other_job = []
+
+    def pause(seconds: float) -> None:
+        say(queue, "s0", "NV")
+        of_other_job.append(renew(other, 1, 2, never))
+        say(queue, "s1", "MEL")
+
+    monkeypatch.setattr(module, "sleep", pause)
+    assert renew(clinic, 1, 2) == of_other_job[0]
+    assert of_other_job[0][0] == {"s0": 1}, "what was saved first stands"
+
+
+@pytest.mark.proves(
+    "lead",
+    "the rounds of a run are asked for backwards, each by a job that fails afterwards",
+    "nobody is asked about more images than the run may have labels",
+)
+def test_an_exchange_before_one_that_asked_asks_nothing_new(clinic, queue):
+    renew(clinic, 4, 3)
+    for round_ in (3, 2, 1):
+        assert renew(clinic, round_, 3, never)[1]["asked"] == 0
+    assert waiting(queue) == IDS[:3]
+    assert renew(clinic, 5, 4)[1]["asked"] == 1
+
+
+def test_an_exchange_whose_record_was_deleted_asks_nothing_new(clinic, queue):
+    for round_ in range(1, 5):
+        renew(clinic, round_, round_)
+    assert renew(clinic, 1, 4, never)[1]["asked"] == 0
+    assert waiting(queue) == IDS[:4]

@@ -11,6 +11,7 @@ import uuid
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
@@ -21,6 +22,7 @@ from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.lighter.utils import load_private_key_file, sign_folders
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
@@ -59,6 +61,8 @@ def site(kit: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     manager = create_privacy_manager(Workspace(str(kit), SITE), names_only=True)
     monkeypatch.setattr(PrivacyService, "manager", manager)
     monkeypatch.setattr(AppDeployer, "deploy", AppDeployer.deploy)
+    flares_check = JobMetaValidator._validate_resource
+    monkeypatch.setattr(JobMetaValidator, "_validate_resource", staticmethod(flares_check))
     AuditService.initialize(str(kit / "audit.log"))
     AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
     deployer.install()
@@ -86,8 +90,11 @@ def signed(app: Path, kits: Path, person: str = LEAD) -> bytes:
     return zip_directory_to_bytes(str(app), "")
 
 
-def deploy(kit: Path, app: bytes, job: str | None = None, scope: str = "clinical") -> str:
+def deploy(
+    kit: Path, app: bytes, job: str | None = None, scope: str = "clinical", **more: Any
+) -> str:
     meta = {
+        **more,
         "submitter_name": LEAD,
         "submitter_org": "hospital_a",
         "submitter_role": "lead",
@@ -344,3 +351,66 @@ def test_a_folder_aside_has_a_name_as_long_as_a_jobs(kit):
 
 def test_another_privacy_scope_is_refused_in_flares_words(kits, kit, app):
     assert deploy(kit, signed(app, kits), scope="public") == "privacy scope 'public' is not allowed"
+
+
+# --- the resources that a job asks for
+
+
+def of_a_gpu(amount: Any) -> dict[str, Any]:
+    return {"num_of_gpus": 1, "mem_per_gpu_in_GiB": amount}
+
+
+SPECS: list[Any] = [
+    {SITE: of_a_gpu(-1e999)},
+    {SITE: of_a_gpu(float("nan"))},
+    {SITE: {"process": of_a_gpu(-1)}},
+    {SITE: {"process": {"num_of_gpus": 1.5}}},
+    {SITE: {"docker": {"shm_size": -1e999}}},
+    {SITE: {"k8s": {"cpu": float("inf")}}},
+    {SITE: {"process": 1}},
+    {"hospital-b": {"num_of_gpus": True}},
+    {"@default": {"num_of_gpus": -1}},
+    {"@default": {"num_of_gpus": 1}, SITE: {"mem_per_gpu_in_GiB": -1}},
+    {SITE: 1},
+    [SITE],
+    1,
+]
+
+
+@pytest.mark.proves(
+    "lead",
+    "resources for a job that are no amounts, such as minus infinity of a GPU's memory",
+    "refused by the server when the job is submitted, and by each site",
+)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_resources_that_are_no_amounts_are_refused(kits, kit, app, tmp_path, spec):
+    refusal = deploy(kit, signed(app, kits), resource_spec=spec)
+    assert refusal.startswith("resource_spec of the job")
+    assert submitted(tmp_path / "job", spec) == refusal, "the lead reads it at the submission"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {SITE: of_a_gpu(8)},
+        {SITE: {"num_of_gpus": 1, "num_of_cpus": 2, "memory": "4Gi"}},
+        {SITE: {"docker": {"shm_size": "8g"}, "process": of_a_gpu(7.5)}},
+        {"@default": {"num_of_gpus": 0}},
+        {"@default": {"num_of_gpus": 2, "num_of_cpus": 4, "memory": "16Gi"}},
+    ],
+    ids=str,
+)
+def test_resources_as_flare_knows_them_are_asked_for(kits, kit, app, tmp_path, spec):
+    assert deploy(kit, signed(app, kits), resource_spec=spec) == ""
+    assert submitted(tmp_path / "job", spec) == ""
+
+
+def submitted(job: Path, spec: Any) -> str:
+    """Return why the server does not take a job with these resources; empty if it does."""
+    file = job / "meta.json"
+    meta = {**json.loads(file.read_text()), "resource_spec": spec}
+    file.write_text(json.dumps(meta))
+    return str(
+        JobMetaValidator().validate("job", zip_directory_to_bytes(str(job.parent), "job"))[1]
+    )

@@ -13,6 +13,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.private.privacy_manager import PrivacyManager, PrivacyService, Scope
 
 from asking import NEEDS, RUN, requests, rules_of
 from clients import new_client
@@ -30,6 +31,7 @@ from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import answer_checks, wire
+from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, OPEN
 from flare_app import JOB, config_folder, executor_of, write_app
 from tiny import tiny
@@ -37,6 +39,9 @@ from tiny import tiny
 
 class Context:
     """What the executor asks of an FLContext."""
+
+    scope = None
+    """The privacy scope under which FLARE runs the job."""
 
     def __init__(self, folder, simulated=True):
         (folder / "local").mkdir(exist_ok=True)
@@ -49,6 +54,8 @@ class Context:
         self.simulated = simulated
 
     def get_prop(self, name, default=None):
+        if name == FLContextKey.SCOPE_OBJECT:
+            return self.scope
         return self.simulated if name == FLContextKey.SIMULATE_MODE else default
 
     def get_engine(self):
@@ -239,6 +246,34 @@ def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
     (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
     assert meta["steps"] == 2
+
+
+@pytest.mark.proves(
+    "lead",
+    "an approved job is sent again under another privacy scope, such as one without noise",
+    "waits without reading data, and is listed with that scope",
+)
+def test_a_job_waits_under_the_scope_that_flare_runs_it_under(tmp_path, sent, monkeypatch):
+    scopes = []
+    for name in ("with noise", "plain"):
+        scope = Scope()
+        scope.set_name(name)
+        scopes.append(scope)
+    manager = PrivacyManager(scopes, "with noise", None)
+    monkeypatch.setattr(PrivacyService, "manager", manager)
+    experiment = tiny("fedavg")
+    Context(tmp_path)  # It makes the folder of the kit's rules.
+    rules = OPEN.model_dump(mode="json") | {"approval": "required"}
+    (tmp_path / "local" / FILE).write_text(yaml.safe_dump(rules))
+    approvals = Approvals(tmp_path / "fedward" / "approvals", "with noise")
+    approvals.approve(experiment.digest)  # As an earlier version did, for the default scope.
+    for name, waits in (("", False), ("with noise", False), ("plain", True)):
+        monkeypatch.setattr(Context, "scope", manager.get_scope(name))
+        executor = executor_of(tmp_path, experiment)
+        meta, _ = run(executor, request(), tmp_path, simulated=False)
+        assert meta.get("error") is None
+        assert ("waiting" in meta) is waits
+    assert [entry.scope for entry in approvals.entries() if entry.asked] == ["with noise", "plain"]
 
 
 def test_an_idle_process_imports_no_torch():

@@ -17,6 +17,7 @@ import pytest
 from nvflare.apis.fl_constant import FedEventHeader, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
 from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -45,6 +46,7 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
 
 from fedward.flare import message_gate as gate
+from fedward.flare.kits.resource_check import check_requirements
 from fedward.flare.message_gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
 from flare_requests import LOOKED_AT
 
@@ -848,6 +850,75 @@ def test_reserved_resources_are_given_back_without_a_job(monkeypatch):
     sent = command("scheduler.cancel_resource", {}, resource_reserve_token="a token")
     Agent()._dispatch_request(sent)
     assert obeyed == [sent]
+
+
+HONEST: list[dict[str, Any]] = [
+    {},
+    {"num_of_gpus": 0},
+    {"num_of_gpus": 1},
+    {"num_of_gpus": 2, "mem_per_gpu_in_GiB": 8},
+    {"num_of_gpus": 1, "mem_per_gpu_in_GiB": 7.5},
+    {"num_of_gpus": 1, "mem_per_gpu_in_GiB": 0.0},
+    {"gpu": 1, "licences": 3},
+]
+HOSTILE: list[Any] = [
+    *(
+        {"num_of_gpus": 1, "mem_per_gpu_in_GiB": amount}
+        for amount in (-1e999, 1e999, float("nan"), -1e18, -1, 1e308, 0.1, True, "8", None, [8])
+    ),
+    *({"num_of_gpus": amount} for amount in (-1, 0.5, 1.5, 1.0, True, "1", None, {}, float("nan"))),
+    {"num_of_gpus": 1, "gpu": 0.5},
+    {"num_of_gpus": 1, "process": {"num_of_gpus": 1}},
+    {"num_of_gpus": 1, 7: 1},
+    [1],
+    "1",
+    b"",
+    None,
+    1,
+]
+RESOURCES = ["scheduler.check_resource", "scheduler.cancel_resource", "train.start_job"]
+
+
+@pytest.mark.parametrize("topic", RESOURCES)
+@pytest.mark.parametrize("asked", HONEST, ids=str)
+@pytest.mark.usefixtures("installed")
+def test_amounts_from_0_on_reach_the_resource_manager(monkeypatch, topic, asked):
+    obeyed: list[Message] = []
+    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
+    sent = command(topic, asked, job_id=JOB)
+    Agent()._dispatch_request(sent)
+    assert obeyed == [sent]
+
+
+@pytest.mark.proves(
+    "lead",
+    "resources for a job that are no amounts, such as minus infinity of a GPU's memory",
+    "refused by the server when the job is submitted, and by each site",
+)
+@pytest.mark.parametrize("topic", RESOURCES)
+@pytest.mark.parametrize("asked", HOSTILE, ids=str)
+def test_what_is_no_amount_reaches_no_resource_manager(installed, monkeypatch, topic, asked):
+    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    answer = Agent()._dispatch_request(command(topic, asked, job_id=JOB))
+    assert answer.payload.body.startswith("NVFLARE_ERROR: resource_spec of the job: expected ")
+    assert f"[A:refused {topic}]" in installed.read_text()
+
+
+@pytest.mark.parametrize("memory", [0.0, 1 / 1024, 7.5, 8, 16])
+def test_flares_manager_gives_back_what_the_gate_lets_through(memory):
+    """Whichever job ends first, as much is free afterwards as before."""
+    manager = GPUResourceManager(2, 79.6, ignore_host=True)
+    context = FLContext()
+    reserved = []
+    for further in (0.0, 1 / 1024, 3.25):
+        asked = {"num_of_gpus": 1, "mem_per_gpu_in_GiB": memory + further}
+        check_requirements(asked)
+        enough, token = manager.check_resources(asked, context)
+        assert enough
+        reserved.append((asked, token))
+    for asked, token in reserved:
+        manager.cancel_resources(asked, token, context)
+    assert [gpu.memory for gpu in manager.resources.values()] == [79.6, 79.6]
 
 
 def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):

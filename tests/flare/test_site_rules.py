@@ -268,27 +268,90 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     approvals = kit / "fedward" / "approvals"
     assert approve(kit) == 0
     assert capsys.readouterr().out == "no job is waiting or approved\n"
-    assert not Approvals(approvals).ask(experiment)
+    assert not Approvals(approvals).ask(experiment, "clinical")
     assert approve(kit) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"job {experiment.digest}\n  waits since 20")
+    assert out.splitlines()[2] == "  privacy scope clinical"
     assert "at least 3, the job says 3" in out
-    assert f"  all settings: approvals/{experiment.digest}.json, in the site's own folder\n" in out
-    entry = json.loads((approvals / f"{experiment.digest}.json").read_text())
+    (file,) = approvals.glob("*.json")
+    assert f"  all settings: approvals/{file.name}, in the site's own folder\n" in out
+    entry = json.loads(file.read_text())
     assert entry["experiment"]["seed"] == 3
     assert approve(kit, experiment.digest) == 0
-    assert capsys.readouterr().out == f"job {experiment.digest} is approved\n"
-    assert Approvals(approvals).ask(experiment)
+    shown = f"job {experiment.digest} is approved under the privacy scope clinical\n"
+    assert capsys.readouterr().out == shown
+    assert Approvals(approvals).ask(experiment, "clinical")
     assert approve(kit) == 0
     assert "\n  approved 20" in capsys.readouterr().out
     assert approve(kit, experiment.digest, "--withdraw") == 0
-    assert not Approvals(approvals).ask(experiment)
+    assert not Approvals(approvals).ask(experiment, "clinical")
+
+
+def two_scopes(kit: Path, **more: str) -> None:
+    scopes = [
+        {"name": "clinical", "task_result_filters": [NOISE]},
+        {"name": "plain", "task_result_filters": []},
+    ]
+    (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes, **more}))
+    (kit / "local" / FILE).write_text("approval: required")
+
+
+@pytest.mark.proves(
+    "lead",
+    "an approved job is sent again under another privacy scope, such as one without noise",
+    "waits without reading data, and is listed with that scope",
+)
+def test_an_administrator_approves_a_job_under_one_scope(kit, tmp_path, capsys):
+    two_scopes(kit, default_scope="clinical")
+    job = exported(tmp_path / "job", clinical())
+    digest = experiment_in(job / "app" / "config").digest
+    assert approve(kit, digest) == 0
+    assert "under the privacy scope clinical in advance" in capsys.readouterr().out
+    assert rows(kit, job)["approval"].status == "ok"
+    edit("meta.json", lambda content: content.update(scope="plain"))(job)
+    row = rows(kit, job)["approval"]
+    assert row.status == "warning"
+    assert row.remedy.endswith(f"fedward approve KIT {digest} --scope plain")
+    assert approve(kit, digest, "--scope", "plain") == 0
+    assert rows(kit, job)["approval"].status == "ok"
+    assert approve(kit, digest, "--scope", "plain", "--withdraw") == 0
+    assert "no longer approved under the privacy scope plain;" in capsys.readouterr().out
+    assert rows(kit, job)["approval"].status == "warning"
+
+
+def test_among_several_scopes_without_a_default_the_administrator_names_one(kit, capsys):
+    """What waits at the moment does not decide it."""
+    two_scopes(kit)
+    experiment = clinical()
+    folder = kit / "fedward" / "approvals"
+    assert not Approvals(folder).ask(experiment, "plain")
+    for arguments in ((), ("--withdraw",), ("--scope", "none such"), ("--scope", "")):
+        assert approve(kit, experiment.digest, *arguments) == 2
+        assert "clinical, plain" in capsys.readouterr().err
+    assert not Approvals(folder).ask(experiment, "plain")
+    assert approve(kit, "--scope", "plain") == 2
+    assert "needs the digest of a job" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("default", "shown"),
+    [
+        ({"default_scope": "clinical"}, "as in earlier versions: counts for clinical alone"),
+        ({}, "as in earlier versions: counts for none; approve it again"),
+    ],
+)
+def test_an_approval_without_a_scope_is_listed_as_what_it_is(kit, capsys, default, shown):
+    two_scopes(kit, **default)
+    Approvals(kit / "fedward" / "approvals").approve(clinical().digest)
+    assert approve(kit) == 0
+    assert capsys.readouterr().out.splitlines()[2] == f"  no privacy scope, {shown}"
 
 
 def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
     """Let a job ask at a hospital that approves each one; return the lines with its settings."""
     (kit / "local" / FILE).write_text("approval: required")
-    assert not Approvals(kit / "fedward" / "approvals").ask(experiment)
+    assert not Approvals(kit / "fedward" / "approvals").ask(experiment, "clinical")
     assert approve(kit) == 0
     out = capsys.readouterr().out
     return out[out.index("  method ") : out.index("  all settings: ")]

@@ -10,7 +10,7 @@ import torch
 
 from asking import requests
 from clients import new_client
-from fedward.client.survey import hashable
+from fedward.client.survey import counted_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import WireError
 from fedward.methods import method_of
@@ -148,7 +148,7 @@ def test_relations_of_nearly_the_same_images_are_refused(tmp_path: Path) -> None
     ledger = list((tmp_path / "own").rglob("sums-site-1.jsonl"))
     assert len(ledger) == 1
     data = new_client("site-1", at_hospital(), tmp_path / "other", [after]).data
-    images = image_set(hashable(data.labelled))
+    images = image_set(counted_images(data.labelled, data.classes))
     # The policy of a simulation lets sets differ in one image; a hospital's asks for 32.
     refusal = grant(ledger[0], "f" * 32, "oneshot", images, 32, None)
     assert refusal is not None

@@ -20,9 +20,14 @@ JOB = hospital()
 ASKING = Policy(approval="required")
 
 
-def asked(folder: Path, experiment: Experiment = JOB) -> dict:
+def asked(
+    folder: Path, experiment: Experiment = JOB, scope: str = "", default: str | None = None
+) -> dict:
     """Return the meta of a hospital's answer to a job; no data are read for one that waits."""
-    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: ASKING)
+    algorithm = method_of(experiment)
+    admission = Admission(
+        HERE, experiment, algorithm, folder, lambda: ASKING, scope=scope, default_scope=default
+    )
     here = new_client(HERE, experiment, folder, admission=admission)
     answer = here.handle(request(experiment))
     assert ("data" in vars(here)) == ("steps" in answer.meta)
@@ -110,6 +115,65 @@ def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
     approvals(tmp_path).approve(JOB.digest)
     other = hospital(**changes)
     assert asked(tmp_path, other)["waiting"] == other.digest != JOB.digest
+
+
+@pytest.mark.proves(
+    "lead",
+    "an approved job is sent again under another privacy scope, such as one without noise",
+    "waits without reading data, and is listed with that scope",
+)
+def test_an_approval_is_of_a_job_under_one_privacy_scope(tmp_path):
+    assert "waiting" in asked(tmp_path, scope="with noise", default="with noise")
+    approvals(tmp_path).approve(JOB.digest, "with noise")
+    assert "steps" in asked(tmp_path, scope="with noise", default="with noise")
+    for other, default in (("plain", "with noise"), ("plain", "plain"), ("", None)):
+        assert "waiting" in asked(tmp_path, scope=other, default=default)
+    listed = {entry.scope: bool(entry.approved) for entry in approvals(tmp_path).entries()}
+    assert listed == {"with noise": True, "plain": False, "": False}
+    approvals(tmp_path).approve(JOB.digest, "plain")
+    approvals(tmp_path).withdraw(JOB.digest, "with noise")
+    assert "waiting" in asked(tmp_path, scope="with noise")
+    assert "steps" in asked(tmp_path, scope="plain")
+
+
+@pytest.mark.parametrize(
+    ("scope", "default", "counts"),
+    [
+        ("", None, True),
+        ("clinical", "clinical", True),
+        ("plain", "clinical", False),
+        ("clinical", None, False),
+    ],
+)
+def test_an_approval_of_an_earlier_version_counts_for_the_default_scope(
+    tmp_path, scope, default, counts
+):
+    """Its file names no scope."""
+    path = file_of(tmp_path)
+    path.parent.mkdir(mode=0o700)
+    fields = {"digest": JOB.digest, "asked": None, "approved": "2026-01-01", "experiment": None}
+    path.write_text(json.dumps(fields))
+    path.chmod(0o600)
+    assert ("steps" in asked(tmp_path, scope=scope, default=default)) is counts
+    if counts:
+        Approvals(path.parent, default).withdraw(JOB.digest, scope)
+        assert "waiting" in asked(tmp_path, scope=scope, default=default)
+
+
+def test_a_scope_may_have_any_name(tmp_path):
+    for scope in ("../up", "a/b", "a\nb", "x" * 300, "clinical", "Clinical"):
+        assert "waiting" in asked(tmp_path, scope=scope)
+        approvals(tmp_path).approve(JOB.digest, scope)
+        assert "steps" in asked(tmp_path, scope=scope)
+    assert len(approvals(tmp_path).entries()) == 6
+
+
+def test_an_entry_of_another_scope_is_not_believed(tmp_path, caplog):
+    approvals(tmp_path).approve(JOB.digest, "with noise")
+    (path,) = file_of(tmp_path).parent.glob("*.json")
+    path.rename(path.with_name(Entry(JOB.digest, scope="plain").file))
+    assert "found one that cannot be trusted" in asked(tmp_path, scope="plain")["error"]
+    assert "the entry of another job" in caplog.text
 
 
 @pytest.mark.proves(

@@ -16,9 +16,10 @@ from fedward.config import DataSpec, Experiment
 from fedward.digests import canonical, digest
 from fedward.errors import DataError
 from fedward.methods import method_of
+from fedward.security import questions
 from fedward.security.kept_chain import last_hash
 from fedward.security.policy import OPEN, Policy
-from fedward.security.questions import Query, grant, granted, questions_file
+from fedward.security.questions import Query, granted, questions_file
 from fedward.storage.chain import Chain
 from hospital import HERE, hospital, request
 from isolated import CLASSES, write_sites
@@ -34,6 +35,14 @@ def limit(most: int) -> Policy:
 LIMIT = limit(50)
 """A run of :data:`JOBS` asks for 7 labels in its first round, and for 29 in its second."""
 JOBS = [hospital("fedal", seed=seed, options={"rounds": 4}) for seed in (3, 4)]
+
+
+IMAGES = [f"s{number}" for number in range(99)]
+
+
+def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
+    """Grant a query labels of the first images of a site."""
+    return questions.grant(path, query, IMAGES[:labels], most)
 
 
 def site(folder: Path, experiment: Experiment, policy: Policy = LIMIT) -> Client:
@@ -81,6 +90,30 @@ def test_queries_add_up_and_count_once(path):
     assert sum(granted(path).values()) == 11
     assert grant(path, second, 1, 10) == 1
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.proves(
+    "lead",
+    "a query that was granted comes again, and its site no longer knows what it asked about",
+    "other images count as further questions, the same ones do not",
+)
+def test_a_query_for_other_images_counts_again(path):
+    query = Query(RUNS[0], 1, 0)
+    assert questions.grant(path, query, ["a", "b", "c"], 7) == 3
+    assert questions.grant(path, query, ["c", "b", "a"], 7) == 3, "the same images, in any order"
+    assert questions.grant(path, query, ["d", "e", "f"], 7) == 3
+    assert questions.grant(path, query, ["a", "b", "g", "d", "h", "f"], 7) == 4
+    assert questions.grant(path, query, ["h", "a"], 7) == 0, "nothing is left"
+    assert questions.grant(path, query, ["e", "g", "a"], 7) == 3
+    assert granted(path) == {query: 7}
+
+
+def test_a_line_of_an_earlier_version_counts_and_grants_nothing(path):
+    """It does not say which images were asked about."""
+    query = Query(RUNS[0], 1, 0)
+    Chain(path, path.name).add({**query._asdict(), "labels": 3, "salt": "0" * 32})
+    assert grant(path, query, 3, 5) == 2
+    assert granted(path) == {query: 5}
 
 
 def _grant(path: Path, number: int) -> int:

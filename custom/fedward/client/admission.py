@@ -68,6 +68,8 @@ class Admission:
         folder: the site's own folder, with approvals and the ledgers of questions and sums.
         read: returns the policy; by default one that forbids nothing.
         noise: whether the job's privacy scope adds noise to updates here.
+        scope: name of that scope; empty for none.
+        default_scope: as in :class:`~fedward.security.approvals.Approvals`.
     """
 
     def __init__(
@@ -78,13 +80,16 @@ class Admission:
         folder: Path,
         read: Callable[[], Policy] = lambda: OPEN,
         noise: bool = False,
+        scope: str = "",
+        default_scope: str | None = None,
     ) -> None:
         self._site = site
         self._experiment = experiment
         self._algorithm = algorithm
         self._read = read
         self._noise = noise
-        self._approvals = Approvals(folder / FOLDER)
+        self._scope = scope
+        self._approvals = Approvals(folder / FOLDER, default_scope)
         self._folder = folder
         self._questions = questions_file(folder, site)
         self._sums = sums.sums_file(folder, site)
@@ -117,7 +122,7 @@ class Admission:
         if policy.approval == "none":
             return None
         with _closed_by_errors(self._site, "a folder with approvals", "one that cannot be trusted"):
-            if self._approvals.ask(self._experiment):
+            if self._approvals.ask(self._experiment, self._scope):
                 return None
         return Message(
             {"site": self._site, "round": request.round, "waiting": self._experiment.digest}
@@ -209,18 +214,18 @@ class Admission:
         )
         refuse_unless(self._site, [finding])
 
-    def grant_questions(self, query: Query, labels: int) -> int:
-        """Return for how many of its labels a query may ask here, and enter them in the ledger.
+    def grant_questions(self, query: Query, images: Sequence[str]) -> int:
+        """Return about how many of its images a query may ask here, and enter them in the ledger.
 
-        The policy limits the questions of all runs together.
+        The policy limits the questions of all runs together. The most wanted images come first.
 
         Raises:
             DataError: the site's ledger of questions is not what was written.
         """
-        if not labels:
+        if not images:
             return 0
         most = self._policy().maximum_questions_in_all
-        return grant_questions(self._questions, query, labels, most)
+        return grant_questions(self._questions, query, images, most)
 
     def grant_sums(self, run: str, kind: sums.Kind, images: sums.ImageSet) -> None:
         """Enter in the ledger that a run receives sums of a set of images.

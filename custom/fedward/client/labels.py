@@ -2,7 +2,8 @@
 
 For each exchange a site saves a record in its own folder: the images it asked about, and the labels
 it had. The record is written before anybody is asked, and again with the answers. So a repeated
-round has the labels that it had, a question is asked once, and a killed process loses neither.
+round has the labels that it had, a question is asked once, and a killed process loses neither. Of
+several jobs that name one run at the same time, one chooses the images, and all have its answers.
 """
 
 import logging
@@ -288,7 +289,8 @@ class SiteLabels:
         folder: holds the records of all runs.
         run: the run's id.
         wait: the most seconds that an exchange waits for answers.
-        grant: called before anybody is asked; returns for how many of its labels a query may ask.
+        grant: called before anybody is asked, with the images that a query wants to ask about, the
+            most wanted first; returns about how many of them it may ask.
     """
 
     def __init__(
@@ -298,7 +300,7 @@ class SiteLabels:
         folder: Path,
         run: str,
         wait: float = 0.0,
-        grant: Callable[[Query, int], int] = lambda query, labels: labels,
+        grant: Callable[[Query, Sequence[str]], int] = lambda query, images: len(images),
     ) -> None:
         self.annotators = annotators
         self._site = site
@@ -353,23 +355,42 @@ class SiteLabels:
             wanted: how many labels the site should have or have asked for after this exchange,
                 including those that it had before the run.
             strategy: name of the sampler that chooses the images.
-            choose: called with the images that have not been asked about, unless this exchange was
-                carried out before.
+            choose: called with the images that have not been asked about, unless this exchange or
+                a later one was carried out before. Other jobs of this run wait meanwhile.
             aborted: called while the site waits for answers; True ends the waiting.
 
         Raises:
             WorkError: aborted while waiting.
         """
-        saved = self._records.at(round_, part)
-        if saved is None:
-            record = self._with_questions(round_, part, wanted, choose)
-            self._records.save(round_, part, asdict(record))
-        else:
-            record = _Record.read(saved)
+        with self._records.held():
+            saved = self._records.at(round_, part)
+            if saved is None:
+                record = self._with_questions(round_, part, wanted, choose)
+                self._records.save(round_, part, asdict(record))
+            else:
+                record = _Record.read(saved)
         if not record.done:
             self.annotators.ask(self._run, round_, strategy, record.newly_asked)
+            # People may need days. The records are not held while this job waits for them.
             answers = self._wait_for_answers(record, aborted)
             self._log_unused(round_, record, answers)
+            record = self._with_answers(round_, part, record, answers)
+        return Renewed(
+            labels={**self.annotators.labels_at_start, **record.labels},
+            counts=record.counts,
+            refused=record.refused,
+            answers=len(record.labels) + record.cannot_tell - record.shared,
+        )
+
+    def _with_answers(self, round_: int, part: int, record: _Record, answers: Answers) -> _Record:
+        """Save an exchange's record with its answers, and return it.
+
+        If another job of this run has saved answers in the meantime, those stand.
+        """
+        with self._records.held():
+            saved = _Record.read(self._records.at(round_, part))
+            if saved.done:
+                return saved
             record = replace(
                 record,
                 labels=answers.labels,
@@ -380,23 +401,24 @@ class SiteLabels:
                 done=True,
             )
             self._records.save(round_, part, asdict(record))
-        return Renewed(
-            labels={**self.annotators.labels_at_start, **record.labels},
-            counts=record.counts,
-            refused=record.refused,
-            answers=len(record.labels) + record.cannot_tell - record.shared,
-        )
+        return record
 
     def _with_questions(self, round_: int, part: int, wanted: int, choose: Choose) -> _Record:
-        """Choose images to ask about, and return the earlier record with them added."""
+        """Choose images to ask about, and return the earlier record with them added.
+
+        An exchange before one that has a record asks about nothing new. It does not know what was
+        asked after it, and would ask for more labels than the run may have.
+        """
         earlier = self._records.before(round_, part)
         if round_ > 1 and earlier is None:
             _log.warning(_NO_RECORD, self._site, round_)
         record = _Record.read(earlier)
         askable = self._askable(record)
         number = min(len(askable), max(0, wanted - self._taken(record)))
+        if not self._records.is_newest(round_, part):
+            number = 0
         chosen = choose(askable, number) if number else ()
-        granted = self._grant(Query(self._run, round_, part), len(chosen))
+        granted = self._grant(Query(self._run, round_, part), chosen)
         if granted < len(chosen):
             _log.warning(_FEWER_GRANTED, self._site, round_, len(chosen), granted)
             chosen = chosen[:granted]

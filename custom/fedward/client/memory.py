@@ -5,7 +5,8 @@ Both lie in the site's own folder.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ import torch
 
 from fedward.errors import WireError
 from fedward.storage.disk import PRIVATE, make_folder, save_json
+from fedward.storage.lock import locked
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
 
 LOCAL = "local"
@@ -74,6 +76,22 @@ class Memory(Generic[T]):
         path = self._newest_before(round_, part)
         return self._read(path) if path else None
 
+    def is_newest(self, round_: int, part: int) -> bool:
+        """Return whether nothing has been saved in a later exchange than this one."""
+        path = self._path(round_, part)
+        return all(other <= path for other in self._paths())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the values of this run alone, and wait while another process or thread does.
+
+        Several jobs may name one run at the same time. Whoever decides something by the values, and
+        saves what was decided, holds them from reading them until they are saved.
+        """
+        make_folder(self._folder, PRIVATE)
+        with locked(self._folder / f"run{self._suffix}"):
+            yield
+
     def save(self, round_: int, part: int, value: T) -> None:
         """Save the value of an exchange, and delete the files that no resumed run needs.
 
@@ -87,7 +105,7 @@ class Memory(Generic[T]):
         oldest_needed = self._newest_before(round_ - 1, 0)
         for path in self._paths():
             if oldest_needed and path < oldest_needed:
-                path.unlink()
+                path.unlink(missing_ok=True)  # Another job of this run may have deleted it.
 
     def _path(self, round_: int, part: int) -> Path:
         return self._folder / f"{round_:05d}-{part:03d}{self._suffix}"

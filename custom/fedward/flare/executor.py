@@ -157,7 +157,7 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Respondent":
     rules = () if simulated else _rules(fl_ctx)
     if rules:
         # This comes first, because reading the experiment imports the packages that it names.
-        policy_reader, _ = rules
+        policy_reader, *_ = rules
         admit_extensions(site_name, policy_reader, described_in(config_folder))
     experiment = experiment_in(config_folder)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
@@ -174,14 +174,26 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Respondent":
     return client_of(source, algorithm, log, admission, key, device=device)
 
 
-def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
-    """Return the reader of this site's policy, and whether the job's privacy scope adds noise."""
-    from fedward.flare.privacy import adds_noise
+def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool, str, str | None]":
+    """Return the reader of this site's policy, and what it must know of the job's privacy scope.
+
+    That is whether the scope adds noise, its name (empty for none), and the name of the site's
+    default scope. FLARE has chosen the scope by the job's meta, and its filters are those that run.
+    """
+    from nvflare.private.privacy_manager import PrivacyService
+
+    from fedward.flare.privacy import adds_noise, default_scope
     from fedward.security.policy import FILE, read_policy
 
     workspace = fl_ctx.get_engine().get_workspace()
     file = Path(workspace.get_site_config_dir()) / FILE
-    return partial(read_policy, file), adds_noise(fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT))
+    scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
+    return (
+        partial(read_policy, file),
+        adds_noise(scope),
+        scope.name if scope else "",
+        default_scope(PrivacyService.get_manager()),
+    )
 
 
 def _error_fields(error: Exception) -> dict[str, Any]:

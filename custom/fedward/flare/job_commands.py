@@ -134,6 +134,11 @@ def add_approve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--withdraw", action="store_true", help="take the approval back (default: give it)"
     )
+    parser.add_argument(
+        "--scope",
+        metavar="NAME",
+        help="the job's scope of privacy.json (default: the site's default scope, or its only one)",
+    )
 
 
 def _run_id(text: str) -> str:
@@ -264,14 +269,14 @@ def _approve(options: argparse.Namespace) -> int:
     from fedward.flare.kits import approve
 
     if options.digest is None:
-        if options.withdraw:
+        if options.withdraw or options.scope is not None:
             raise ConfigError(
-                "fedward approve --withdraw needs the digest of a job",
+                "fedward approve with --withdraw or --scope needs the digest of a job",
                 "Copy it whole from `fedward approve KIT`.",
             )
         print("\n".join(approve.listed(options.kit)))
     elif options.withdraw:
-        print(approve.withdraw(options.kit, options.digest))
+        print(approve.withdraw(options.kit, options.digest, options.scope))
     else:
-        print(approve.approve(options.kit, options.digest))
+        print(approve.approve(options.kit, options.digest, options.scope))
     return 0

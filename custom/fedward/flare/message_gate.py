@@ -16,7 +16,7 @@ every hospital. The gate closes both ends:
   own network diagnostics, with which anybody could stop a cell or connect it to another server, are
   not among them.
 - A site's process takes from its server only the commands in :data:`RIGHTS`, and checks itself
-  whether the user has the right to each.
+  whether the user has the right to each. It checks what a command hands to its resource manager.
 
 A refused message gets no answer. A command from the server that a site does not obey is answered
 with the reason. The participant that refused writes each refusal into its audit log, with the
@@ -94,6 +94,7 @@ from nvflare.widgets.fed_event import FED_EVENT_TOPIC, FedEventRunner
 
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import METRICS_AT_SERVER
+from fedward.flare.kits import resource_check
 from fedward.flare.kits.app_check import check_archive
 
 Place = Literal["server", "server job", "site", "site job", "user"]
@@ -201,6 +202,11 @@ _COMMAND_WITHOUT_JOB_ID = TrainingTopic.CANCEL_RESOURCE
 """The only command about a job that does not carry the job's id.
 
 It releases what a check of resources has reserved, and names that check's token instead."""
+
+_WITH_RESOURCES = frozenset(
+    {TrainingTopic.CHECK_RESOURCE, TrainingTopic.CANCEL_RESOURCE, TrainingTopic.START_JOB}
+)
+"""Commands whose body FLARE hands to the site's resource manager."""
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
@@ -666,6 +672,8 @@ def _command_refusal(command: Any) -> str:
         return "it names no job"
     if command.topic == TrainingTopic.DEPLOY:
         return _app_refusal(command.body)
+    if command.topic in _WITH_RESOURCES:
+        return resource_check.problem_with(command.body)
     return ""
 
 

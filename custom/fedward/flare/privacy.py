@@ -23,7 +23,7 @@ from nvflare.apis.fl_constant import FilterKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.fl_context_utils import add_job_audit_event
-from nvflare.private.privacy_manager import Scope
+from nvflare.private.privacy_manager import PrivacyManager, Scope
 
 from fedward.errors import WireError
 from fedward.flare.places import state_folder
@@ -118,6 +118,20 @@ def adds_noise(scope: Scope | None) -> bool:
         return False
     filters = scope.task_result_filters[FilterKey.OUT]
     return any(isinstance(result_filter, GaussianUpdateFilter) for result_filter in filters)
+
+
+def default_scope(manager: PrivacyManager | None) -> str | None:
+    """Return the name of a site's default privacy scope, or of its only one; None without either.
+
+    Args:
+        manager: the site's scopes; None without any.
+    """
+    if manager is None:
+        return None
+    if manager.default_scope:
+        return str(manager.default_scope.name)
+    names = list(manager.name_to_scopes)
+    return str(names[0]) if len(names) == 1 else None
 
 
 def norm(arrays: Mapping[str, np.ndarray]) -> float:

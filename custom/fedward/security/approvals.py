@@ -1,16 +1,21 @@
 """Jobs that wait for a site's administrator, and jobs that have been approved.
 
-Each job has one file in the site's own folder. A job is identified by the digest of its experiment
-(:attr:`fedward.config.Experiment.digest`): a job that differs in one setting is another job.
+A job is identified by the digest of its experiment (:attr:`fedward.config.Experiment.digest`): a
+job that differs in one setting is another job. An approval is of a job under one of the site's
+privacy scopes, whose filters may add noise. Under another scope the job waits again. Each job has
+one file per scope in the site's own folder.
+
+Earlier versions noted no scope. Their approvals count for the site's default scope alone.
 """
 
+import hashlib
 import json
 import os
 import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +29,12 @@ from fedward.storage.lock import locked
 FOLDER = "approvals"
 """Name of the folder with these files, in the site's own folder."""
 
+_FILE_NAME = re.compile(r"[0-9a-f]{64}(-[0-9a-f]{16})?\.json")
+
 
 @dataclass(frozen=True)
 class Entry:
-    """What a site knows about one job."""
+    """What a site knows about one job under one privacy scope."""
 
     digest: str
     """Digest of the job's experiment: 64 hexadecimal digits."""
@@ -37,75 +44,116 @@ class Entry:
     """Time of the approval (ISO 8601); None while the job waits."""
     experiment: dict[str, Any] | None = None
     """The job's settings as JSON values; None until its first request."""
+    scope: str = ""
+    """Name of the privacy scope; empty for none, and in files of earlier versions."""
+
+    @property
+    def file(self) -> str:
+        """Name of the entry's file."""
+        if not self.scope:
+            return f"{self.digest}.json"
+        # The name of a scope may have characters that the name of a file may not have.
+        return f"{self.digest}-{hashlib.sha256(self.scope.encode()).hexdigest()[:16]}.json"
 
 
 class Approvals:
-    """The files ``<folder>/<digest>.json``, which their owner alone may read.
+    """The files with the entries, which their owner alone may read.
 
     A file that other accounts may write to, or a link, is not trusted: reading it raises
     ConfigError.
+
+    Args:
+        folder: the folder with the files.
+        default_scope: the scope for which approvals without a scope count; None: they count for
+            jobs without a scope alone.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, default_scope: str | None = None) -> None:
         self._folder = folder
+        self._default_scope = default_scope
 
     def entries(self) -> list[Entry]:
-        """Return the entries of all known jobs, sorted by digest."""
-        return [self.entry(path.stem) for path in sorted(self._folder.glob("?" * 64 + ".json"))]
+        """Return the entries as they are in the files, sorted by the files' names."""
+        paths = [path for path in self._folder.glob("*.json") if _FILE_NAME.fullmatch(path.name)]
+        entries = [self._read(path) for path in sorted(paths)]
+        return [entry for entry in entries if entry is not None]
 
-    def entry(self, digest: str) -> Entry:
-        """Return a job's entry; an empty one for a job that has neither asked nor been approved."""
-        path = self._path(digest)
+    def entry(self, digest: str, scope: str = "") -> Entry:
+        """Return a job's entry; an empty one for a job that has neither asked nor been approved.
+
+        Args:
+            digest: the job's.
+            scope: name of the privacy scope under which the job runs; empty for none.
+        """
+        entry = self._entry(digest, scope)
+        if entry.approved is None and scope == self._default_scope:
+            entry = replace(entry, approved=self._entry(digest, "").approved)
+        return entry
+
+    def _entry(self, digest: str, scope: str) -> Entry:
+        """Return the entry in the file of a job and a scope; an empty one without such a file."""
+        return self._read(self._path(digest, scope)) or Entry(digest, scope=scope)
+
+    def _read(self, path: Path) -> Entry | None:
+        """Return the entry in a file; None if there is no such file."""
         try:
             _require_own(self._folder, self._folder.lstat())
             with open(path, encoding="utf-8", opener=_open_without_links) as file:
                 _require_own(path, os.fstat(file.fileno()))
                 entry = Entry(**json.load(file))
+            belongs_here = entry.file == path.name
         except FileNotFoundError:
-            return Entry(digest)
-        except (OSError, ValueError, TypeError) as error:
+            return None
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise _untrusted(path, f"{type(error).__name__}: {error}") from error
-        if entry.digest != digest:
+        if not belongs_here:
             raise _untrusted(path, "the entry of another job")
         return entry
 
-    def ask(self, experiment: Experiment) -> bool:
-        """Return whether a job is approved; record a job that asks for the first time."""
-        entry = self.entry(experiment.digest)
-        if entry.experiment is None:
-            with self._locked(experiment.digest):
-                entry = self.entry(experiment.digest)
-                settings = experiment.model_dump(mode="json")
-                self._write(Entry(entry.digest, now(), entry.approved, settings))
-        return entry.approved is not None
+    def ask(self, experiment: Experiment, scope: str = "") -> bool:
+        """Return whether a job is approved; record a job that asks for the first time.
 
-    def approve(self, digest: str) -> Entry:
+        Args:
+            experiment: the job's settings.
+            scope: as in :meth:`entry`.
+        """
+        digest = experiment.digest
+        if self.entry(digest, scope).experiment is None:
+            with self._locked(digest, scope):
+                settings = experiment.model_dump(mode="json")
+                entry = self._entry(digest, scope)
+                self._write(replace(entry, asked=now(), experiment=settings))
+        return self.entry(digest, scope).approved is not None
+
+    def approve(self, digest: str, scope: str = "") -> Entry:
         """Let a job run from its next request on. A job may be approved before it asks."""
-        with self._locked(digest):
-            entry = self.entry(digest)
-            approved = Entry(digest, entry.asked, now(), entry.experiment)
+        with self._locked(digest, scope):
+            approved = replace(self._entry(digest, scope), approved=now())
             self._write(approved)
         return approved
 
-    def withdraw(self, digest: str) -> None:
+    def withdraw(self, digest: str, scope: str = "") -> None:
         """Let a job wait again from its next request on; forget a job that has never asked.
 
         Raises:
-            ConfigError: the job is not approved.
+            ConfigError: the job is not approved under this scope.
         """
-        self._require_approved(digest)  # Before a folder is made for the lock.
-        with self._locked(digest):
-            self._require_approved(digest)
-            self._path(digest).unlink()
+        self._require_approved(digest, scope)  # Before a folder is made for the lock.
+        with self._locked(digest, scope):
+            self._require_approved(digest, scope)
+            self._path(digest, scope).unlink(missing_ok=True)
+            if scope == self._default_scope:
+                self._path(digest, "").unlink(missing_ok=True)
 
-    def _require_approved(self, digest: str) -> None:
-        if self.entry(digest).approved is None:
-            raise ConfigError(f"job {digest} is not approved", "Nothing was changed.")
+    def _require_approved(self, digest: str, scope: str) -> None:
+        if self.entry(digest, scope).approved is None:
+            under = f" under the privacy scope {scope!r}" if scope else ""
+            raise ConfigError(f"job {digest} is not approved{under}", "Nothing was changed.")
 
     @contextmanager
-    def _locked(self, digest: str) -> Iterator[None]:
+    def _locked(self, digest: str, scope: str) -> Iterator[None]:
         """Hold a job's entry, so that no approval is lost while its site writes that it asks."""
-        path = self._path(digest)
+        path = self._path(digest, scope)
         make_folder(self._folder, PRIVATE)
         with ExitStack() as stack:
             try:
@@ -117,12 +165,12 @@ class Approvals:
 
     def _write(self, entry: Entry) -> None:
         with (
-            replacing(self._path(entry.digest)) as partial,
+            replacing(self._folder / entry.file) as partial,
             open(partial, "x", encoding="utf-8", opener=private.opener) as file,
         ):
             file.write(json.dumps(vars(entry), indent=1) + "\n")
 
-    def _path(self, digest: str) -> Path:
+    def _path(self, digest: str, scope: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise ConfigError(
                 f"job {digest[:100]!r}",
@@ -130,7 +178,7 @@ class Approvals:
                 expected="the digest of a job, all 64 hexadecimal digits",
                 found=f"{len(digest)} characters",
             )
-        return self._folder / f"{digest}.json"
+        return self._folder / Entry(digest, scope=scope).file
 
 
 def _open_without_links(name: str, flags: int) -> int:

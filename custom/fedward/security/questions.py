@@ -1,14 +1,17 @@
 """How many labels all runs together have asked a site for: a ledger over all jobs, and its limit.
 
-Each line records that a query of a run asks for labels, and is on the disk before anybody is asked.
-A run that is continued asks again, and its queries count once. The ledger notices when lines are
-missing (:mod:`fedward.security.kept_chain`).
+Each line records that a query of a run asks for labels of certain images, and is on the disk before
+anybody is asked. A run that is continued asks about the same images again, and these count once. If
+it asks about other images instead, people are asked more, so those count, too. The ledger notices
+when lines are missing (:mod:`fedward.security.kept_chain`).
 """
 
 import secrets
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fedward.digests import digest
 from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.storage.chain import Chain, read
 from fedward.storage.disk import PRIVATE, make_folder
@@ -23,6 +26,10 @@ QUESTIONS = LedgerKind(
         "Restore the ledger and its end from one backup; see docs/policy_reasons.md."
     ),
 )
+
+
+_HASH_LENGTH = 16
+"""Hexadecimal digits of an image's hash in a line."""
 
 
 class Query(NamedTuple):
@@ -41,20 +48,20 @@ def questions_file(folder: Path, site: str) -> Path:
     return QUESTIONS.file(folder, site)
 
 
-def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
-    """Grant a query some or all of its labels, and record them.
+def grant(path: Path, query: Query, images: Sequence[str], most: int | None) -> int:
+    """Grant a query the labels of some or all of its images, and record them.
 
-    Labels that the query was granted before are not counted again. Several jobs may call this at
+    Images that the query was granted before are not counted again. Several jobs may call this at
     the same time.
 
     Args:
         path: the ledger.
         query: which query asks.
-        labels: how many labels it wants in all.
+        images: ids of all images that it wants to ask about, the most wanted first.
         most: how many labels all runs together may ask for; None: any number.
 
     Returns:
-        How many labels the query may ask for, at most ``labels``.
+        About how many of the images, from the first on, the query may ask.
 
     Raises:
         DataError: the ledger is not what was written.
@@ -63,17 +70,25 @@ def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
     with locked(path):
         ledger = KeptChain(path, QUESTIONS)
         _adopt(ledger)
-        granted_labels = _granted(ledger)
-        granted_before = granted_labels.get(query, 0)
-        further = max(labels - granted_before, 0)
+        known_images = _granted_before(ledger, query, images)
+        new_images = [image for image in images if image not in known_images]
+        granted_now = len(images)
         if most is not None:
-            left_of_budget = max(most - sum(granted_labels.values()), 0)
-            further = min(further, left_of_budget)
-        if further:
+            left_of_budget = max(most - sum(_granted(ledger).values()), 0)
+            if len(new_images) > left_of_budget:
+                granted_now = images.index(new_images[left_of_budget])
+                new_images = new_images[:left_of_budget]
+        if new_images:
             # The hash of a line leaves the site. The salt keeps it from telling what was asked.
             salt = secrets.token_hex(16)
-            ledger.add({**query._asdict(), "labels": further, "salt": salt})
-        return min(labels, granted_before + further)
+            row = {
+                **query._asdict(),
+                "labels": len(new_images),
+                "images": [_hash(salt, image) for image in new_images],
+                "salt": salt,
+            }
+            ledger.add(row)
+        return granted_now
 
 
 def granted(path: Path) -> dict[Query, int]:
@@ -90,12 +105,36 @@ def granted(path: Path) -> dict[Query, int]:
 
 def _granted(ledger: KeptChain) -> dict[Query, int]:
     labels: dict[Query, int] = {}
+    for query, row in _grants(ledger):
+        labels[query] = labels.get(query, 0) + row["labels"]
+    return labels
+
+
+def _granted_before(ledger: KeptChain, query: Query, images: Sequence[str]) -> set[str]:
+    """Return the images among these that the query was granted before.
+
+    A line of an earlier version does not name its images. It counts, and grants nothing again.
+    """
+    known_images = set()
+    for other_query, row in _grants(ledger):
+        if other_query != query:
+            continue
+        hashes = set(row.get("images", ()))
+        known_images |= {image for image in images if _hash(row["salt"], image) in hashes}
+    return known_images
+
+
+def _grants(ledger: KeptChain) -> Iterator[tuple[Query, dict[str, Any]]]:
+    """Yield the query of each line, and the line."""
     for row in ledger.rows():
         if "torn" in row:
             continue  # A crash left half a line: nobody was asked.
-        query = Query(row["run"], row["round"], row["part"])
-        labels[query] = labels.get(query, 0) + row["labels"]
-    return labels
+        yield Query(row["run"], row["round"], row["part"]), row
+
+
+def _hash(salt: str, image: str) -> str:
+    """Return what a line holds in place of an image's id."""
+    return digest([salt, image])[:_HASH_LENGTH]
 
 
 def _adopt(ledger: KeptChain) -> None:

@@ -7,9 +7,14 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from nvflare.private.privacy_manager import PrivacyManager
+
 from fedward.config import DataSpec, Experiment
+from fedward.errors import ConfigError
 from fedward.flare.kits.doctor.policy import approvals, row_of
 from fedward.flare.kits.kit import open_kit
+from fedward.flare.kits.scopes import SCOPES, read_scopes
+from fedward.flare.privacy import default_scope
 from fedward.methods import job_of, settings_of
 from fedward.security.approvals import FOLDER, Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
@@ -32,39 +37,91 @@ def listed(folder: Path) -> Iterator[str]:
     """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule."""
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
+    scopes = read_scopes(kit)
     entries = approvals(kit).entries()
     for entry in entries:
-        yield from _lines(entry, policy)
+        yield from _lines(entry, policy, scopes)
     if not entries:
         yield "no job is waiting or approved"
 
 
-def approve(folder: Path, digest: str) -> str:
-    """Approve a job at a site; return a line that says so."""
-    entry = approvals(open_kit(folder, "site")).approve(digest)
+def approve(folder: Path, digest: str, scope: str | None = None) -> str:
+    """Approve a job at a site under one of its privacy scopes; return a line that says so.
+
+    Args:
+        folder: the site's kit.
+        digest: the job's.
+        scope: name of the scope; by default the site's default scope, or its only one.
+
+    Raises:
+        ConfigError: the site has no such scope, or several and no default.
+    """
+    kit = open_kit(folder, "site")
+    chosen_scope = _chosen(read_scopes(kit), scope)
+    entry = approvals(kit).approve(digest, chosen_scope)
+    under = f" under the privacy scope {printable(chosen_scope)}" if chosen_scope else ""
     if entry.asked:
-        return f"job {digest} is approved"
-    return f"job {digest} is approved in advance: it has not asked to run here yet"
+        return f"job {digest} is approved{under}"
+    return f"job {digest} is approved{under} in advance: it has not asked to run here yet"
 
 
-def withdraw(folder: Path, digest: str) -> str:
-    """Withdraw an approval; return a line that says so."""
-    approvals(open_kit(folder, "site")).withdraw(digest)
-    return f"job {digest} is no longer approved; it stops at its next request"
+def withdraw(folder: Path, digest: str, scope: str | None = None) -> str:
+    """Withdraw an approval; return a line that says so. The arguments are those of approve."""
+    kit = open_kit(folder, "site")
+    chosen_scope = _chosen(read_scopes(kit), scope)
+    approvals(kit).withdraw(digest, chosen_scope)
+    under = f" under the privacy scope {printable(chosen_scope)}" if chosen_scope else ""
+    return f"job {digest} is no longer approved{under}; it stops at its next request"
 
 
-def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
+def _chosen(scopes: PrivacyManager, name: str | None) -> str:
+    """Return the scope that an administrator names, or means by naming none; empty for none.
+
+    What waits at the moment does not decide it: a lead could send the job again under another scope
+    while the administrator reads the list.
+    """
+    names = list(scopes.name_to_scopes)
+    if name is not None and name not in names:
+        raise ConfigError(
+            f"privacy scope {name!r:.80}",
+            "Name the scope that `fedward approve KIT` shows for the job.",
+            expected=f"one of {SCOPES}: {', '.join(names) or 'none is there'}",
+            found="no such scope",
+        )
+    if name is None:
+        name = default_scope(scopes)
+    if name is None and names:
+        raise ConfigError(
+            f"privacy scope of the job: {SCOPES} has several and no default",
+            f"Add --scope with the one that `fedward approve KIT` shows: {', '.join(names)}.",
+        )
+    return name or ""
+
+
+def _lines(entry: Entry, policy: Policy, scopes: PrivacyManager) -> Iterator[str]:
     yield f"job {entry.digest}"
     yield f"  approved {entry.approved}" if entry.approved else f"  waits since {entry.asked}"
+    yield f"  {_scope_text(entry, scopes)}"
     if entry.experiment is None:
         return
     experiment = Experiment.parse(entry.experiment, f"job {entry.digest}")
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
-    yield f"  all settings: {FOLDER}/{entry.digest}.json, in the site's own folder"
+    yield f"  all settings: {FOLDER}/{entry.file}, in the site's own folder"
     for finding in findings(policy, experiment, job_of(experiment), Circumstances()):
         if finding.rule not in _RULES_OF_A_REQUEST:
             yield from row_of(finding).lines()
+
+
+def _scope_text(entry: Entry, scopes: PrivacyManager) -> str:
+    if entry.scope:
+        return f"privacy scope {printable(entry.scope)}"
+    if not scopes.name_to_scopes:
+        return "no privacy scope"
+    default = default_scope(scopes)
+    if default is None:
+        return "no privacy scope, as in earlier versions: counts for none; approve it again"
+    return f"no privacy scope, as in earlier versions: counts for {printable(default)} alone"
 
 
 def differences(experiment: Experiment) -> list[tuple[str, str, str]]:

@@ -1,4 +1,4 @@
-"""The deployment of a job's app at a participant.
+"""The deployment of a job's app at a participant, and what the server checks at its submission.
 
 The app is unpacked in a staging folder, checked there as a whole, and only then moved to the folder
 from which it runs.
@@ -6,6 +6,9 @@ from which it runs.
 FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it.
 If a step raises an exception, nothing is deleted, and a stranger's files stay on a path from which
 FLARE's processes import.
+
+What a job asks of resource managers is checked when the server receives the job, so that its lead
+reads a refusal at once, and again at the deployment.
 """
 
 import copy
@@ -27,12 +30,14 @@ from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.defs import TrainingTopic
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.app_check import check_archive, refused
+from fedward.flare.kits.resource_check import check_job
 from fedward.flare.message_gate import is_job_id, refusals
 
 _STAGING_PREFIX = ".deploy-"
@@ -51,9 +56,30 @@ _deployment_lock = threading.Lock()
 """Held during a deployment, because each one removes all staging folders that it finds."""
 
 
+_ORIGINAL_VALIDATE_RESOURCE = JobMetaValidator._validate_resource
+"""FLARE's own function, which :func:`install` replaces and the replacement calls."""
+
+
 def install() -> None:
-    """Replace ``AppDeployer.deploy``, which FLARE calls at the server and the sites."""
+    """Replace what FLARE calls to deploy an app, and to check the resources of a submitted job.
+
+    It deploys apps at the server and the sites, and checks submitted jobs at the server.
+    """
     AppDeployer.deploy = deploy
+    JobMetaValidator._validate_resource = staticmethod(_validate_resource)
+
+
+def _validate_resource(job_name: str, meta: dict[str, Any]) -> None:
+    """Replace ``JobMetaValidator._validate_resource``, which leaves memory and more unchecked.
+
+    Raises:
+        ValueError: the job asks for resources that no site accepts. FLARE shows it to the lead.
+    """
+    try:
+        check_job(meta)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    _ORIGINAL_VALIDATE_RESOURCE(job_name, meta)
 
 
 def deploy(
@@ -113,6 +139,7 @@ def _put_in_place(
     scope = job_meta.get(JobMetaKey.SCOPE, "")
     if not PrivacyService.is_scope_allowed(scope):
         raise _RefusedByFlareError(f"privacy scope '{scope}' is not allowed")
+    check_job(job_meta)
     check_archive(app_data, "server" if workspace.site_name == SiteType.SERVER else "site")
     job_folder = Path(workspace.get_run_dir(job_id))
     if job_folder.exists():

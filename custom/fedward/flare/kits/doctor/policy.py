@@ -1,5 +1,6 @@
 """Checks of a site's own policy, alone and against a job, rule by rule."""
 
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedward.flare.kits.doctor.job import app_for
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.kits.scopes import read_scopes
-from fedward.flare.privacy import adds_noise
+from fedward.flare.privacy import adds_noise, default_scope
 from fedward.methods import job_of, method_of
 from fedward.nets.weights import find_file
 from fedward.registry import extensions
@@ -70,8 +71,12 @@ def row_of(finding: Finding) -> Row:
 
 
 def approvals(kit: Kit) -> Approvals:
-    """Return what the site's administrator has approved."""
-    return Approvals(kit.state / FOLDER)
+    """Return what the site's administrator has approved.
+
+    Raises:
+        ConfigError: the site's privacy scopes cannot be read.
+    """
+    return Approvals(kit.state / FOLDER, default_scope(read_scopes(kit)))
 
 
 def _policy_file(file: Path, policy: Policy) -> Row:
@@ -121,7 +126,8 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         app = app_for(kit, meta)
         if app is None:
             return []  # The check of the job has reported it.
-        noise = adds_noise(read_scopes(kit).get_scope(str(meta.get("scope") or "")))
+        scopes = read_scopes(kit)
+        scope = scopes.get_scope(str(meta.get("scope") or ""))
     except ConfigError:
         return [skipped("rules", "job or scopes cannot be read, see above")]
     config = folder / app / "config"
@@ -135,27 +141,40 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         named = {str(site) for places in meta["deploy_map"].values() for site in places}
         site_count = None if ALL_SITES in named else len(named - {"server"})
         weights = _weights_digest(folder, meta, experiment)
-        circumstances = Circumstances(site_count, noise, weights)
+        circumstances = Circumstances(site_count, adds_noise(scope), weights)
     rows = []
     for finding in findings(policy, experiment, job_of(experiment), circumstances):
         rows.append(row_of(finding))
     rows += _pretrained_weights(experiment)
-    rows.append(_approval(kit, policy, experiment))
+    is_default = scope is None or scope.name == default_scope(scopes)
+    rows.append(_approval(kit, policy, experiment, scope.name if scope else "", is_default))
     return rows
 
 
-def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
+def _approval(
+    kit: Kit, policy: Policy, experiment: Experiment, scope: str, is_default: bool
+) -> Row:
+    """Check whether a job is approved under its privacy scope.
+
+    Args:
+        kit: the site's.
+        policy: the site's.
+        experiment: the job's settings.
+        scope: name of the scope under which it would run; empty for none.
+        is_default: whether `fedward approve` takes this scope where none is named.
+    """
     digest = experiment.digest
     if policy.approval == "none":
         return done("approval", f"not asked for; the job's digest is {digest}")
-    approved = approvals(kit).entry(digest).approved
+    approved = approvals(kit).entry(digest, scope).approved
     if approved:
         return done("approval", f"of job {digest}, {approved}")
+    option = "" if is_default else f" --scope {shlex.quote(scope)}"
     return warning(
         "approval",
         expected=f"that of job {digest}",
         found="none",
-        remedy=f"The job waits until it is approved: fedward approve KIT {digest}",
+        remedy=f"The job waits until it is approved: fedward approve KIT {digest}{option}",
     )
 
 
