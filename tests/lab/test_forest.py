@@ -202,7 +202,10 @@ def test_a_page_says_where_its_rows_fail() -> None:
         "- Sites with *SSFL*: Accuracy is 0.300 at the lowest, and 0.900 at the highest (means of "
         "5 repetitions)."
     )
-    numbers = "- Classes with *SSFL*: Macro F1 is 0.350 and Accuracy 0.550."
+    numbers = (
+        "- Rare classes with *SSFL*: Macro F1, which counts classes alike, is 0.350; Accuracy, "
+        "which counts images alike, is 0.550."
+    )
     assert classes == (
         f"{numbers} In the mean over classes 0.450 of the images are recognised, so rare classes "
         "are recognised less often."
@@ -218,4 +221,7 @@ def test_a_page_names_no_row_that_is_not_below() -> None:
     assert (
         "No row that trains has its whole interval of Accuracy below *FedAvg, few labels*." in text
     )
-    assert "- Classes with *SSFL*: Macro F1 is 0.700 and Accuracy 0.700.\n" in text
+    assert (
+        "- Rare classes with *SSFL*: Macro F1, which counts classes alike, is 0.700; "
+        "Accuracy, which counts images alike, is 0.700.\n" in text
+    )

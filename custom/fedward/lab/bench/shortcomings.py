@@ -126,7 +126,10 @@ def _classes(results: Results) -> str:
         accuracy = fmean(results.test_values(variant, row, "accuracy").values())
         macro_f1 = fmean(results.test_values(variant, row, "f1_macro").values())
         title = results.study.rows[row].title
-        text = f"Classes with *{title}*: Macro F1 is {macro_f1:.3f} and Accuracy {accuracy:.3f}."
+        text = (
+            f"Rare classes with *{title}*: Macro F1, which counts classes alike, is "
+            f"{macro_f1:.3f}; Accuracy, which counts images alike, is {accuracy:.3f}."
+        )
         found = _share_found(results.repetitions(variant, row))
         if found is not None and accuracy - found >= _MUCH:
             text += (
