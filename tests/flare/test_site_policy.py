@@ -15,7 +15,7 @@ from nvflare.fuel.utils.class_loader import load_class
 from nvflare.security.security import FLAuthorizer
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED
+from fedward.flare.classes import ALLOWED, CONSOLE
 from fedward.flare.kits import builder
 from fedward.flare.kits.builder import SitePolicyBuilder
 from fedward.sites.site_file import read_site_file
@@ -104,7 +104,7 @@ def test_a_kit_starts_in_a_folder_with_spaces(kits, tmp_path, name, script):
     if script == "start.sh":
         assert words == [str(kit / "startup" / "sub_start.sh")]
     else:
-        assert words[3:5] == ["-m", f"{kit}/startup/.."]
+        assert words[1:5] == ["-m", CONSOLE, "-m", f"{kit}/startup/.."]
 
 
 def test_another_start_script_of_flare_is_reported(tmp_path):

@@ -52,6 +52,8 @@ LAUNCHER: dict[Role, str] = {
     "server": "fedward.flare.launchers.ServerJobLauncher",
 }
 METRICS = "fedward.flare.kits.metrics.KitMetrics"
+CONSOLE = "fedward.flare.console"
+"""Module that a user's kit runs as FLARE's console."""
 ENTRIES = "fedward.flare.logs.OneEntryARecord"
 ERRORS = "fedward.flare.logs.JobsThatStart"
 PRESENCE = "fedward.flare.kits.presence.KitPresence"

@@ -234,6 +234,7 @@ def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.supervise import Supervisor
     from fedward.flare.kits.kit import open_kit
     from fedward.flare.places import new_run
+    from fedward.report.rewriting import rewrite_report
     from fedward.runs.sentences import nobody_asked
     from fedward.storage.info import read_info
 
@@ -261,7 +262,8 @@ def _submit(options: argparse.Namespace) -> int:
     nobody = nobody_asked(read_info(run).summary.enough_labels)
     if nobody:
         say(nobody)
-    print(run / "report.html")
+    # The pages that came are the server's; these are made here from the run's files.
+    print(rewrite_report(run))
     return 0
 
 

@@ -168,7 +168,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fedward.operation.reports import rewrite_report
+    from fedward.report.rewriting import rewrite_report
 
     print(rewrite_report(options.run, options.compare))
     return 0

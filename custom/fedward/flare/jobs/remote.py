@@ -57,6 +57,10 @@ class UnreachableError(RunError):
     """The server does not answer; its jobs may go on."""
 
 
+class UnsafeAnswerError(Exception):
+    """The server's answer is one that no server of FLARE gives; the session's process raises it."""
+
+
 class RemoteSession:
     """A FLARE session with the methods, answers and exceptions of FLARE's own session.
 
@@ -210,6 +214,8 @@ class RemoteSession:
         kind, text = answer["error"]  # Name and text of FLARE's exception.
         if name == _LOGIN_QUESTION and kind in {*_UNREACHABLE_EXCEPTIONS, "AuthenticationError"}:
             raise self._unreachable("a server that accepts it", text)
+        if kind == UnsafeAnswerError.__name__:
+            raise self._unsafe(name, text)
         if kind in _UNREACHABLE_EXCEPTIONS:
             raise self._unreachable("an answer from the server", f"{kind}: {text}")
         raise _exception(kind, text)
@@ -256,6 +262,16 @@ class RemoteSession:
         )
         return UnreachableError(
             self._kit_description, expected=expected, found=found, remedy=remedy
+        )
+
+    def _unsafe(self, name: str, found: str) -> RunError:
+        """Return the error for an answer by which the server would act on this machine."""
+        return RunError(
+            f"{self._kit_description}, answer to {name}",
+            "No file outside of a job and its results was read or written. Do not use this server, "
+            "and tell the consortium.",
+            expected="an answer as a server of FLARE gives it",
+            found=found,
         )
 
     def _kill(self) -> None:

@@ -18,6 +18,8 @@ from typing import TextIO
 
 from nvflare.fuel.flare_api.flare_api import Session
 
+from fedward.flare.jobs.transfers import checked_id, checked_meta, fetch_results, protect
+
 _CONNECT = 10.0
 """Seconds to reach the server."""
 
@@ -25,7 +27,7 @@ _LOGOUT = 2.0
 """Seconds from the end of the input to that of the process."""
 
 
-def _system_info(session: Session, arguments: list[str]) -> object:
+def _system_info(session: Session) -> object:
     """Return, as JSON values, the content of what :meth:`RemoteSession.get_system_info` returns."""
     info = session.get_system_info()
     clients = [
@@ -41,19 +43,90 @@ def _system_info(session: Session, arguments: list[str]) -> object:
     }
 
 
-QUESTIONS: dict[str, Callable[[Session, list[str]], object]] = {
-    "get_job_meta": lambda session, arguments: session.get_job_meta(*arguments),
-    "list_jobs": lambda session, arguments: session.list_jobs(*arguments),
-    "get_system_info": _system_info,
-    "get_client_job_status": lambda session, arguments: session.get_client_job_status(*arguments),
-    "show_stats": lambda session, arguments: session.show_stats(*arguments),
-    "submit_job": lambda session, arguments: session.submit_job(*arguments),
-    "clone_job": lambda session, arguments: session.clone_job(*arguments),
-    "abort_job": lambda session, arguments: session.abort_job(*arguments),
-    "delete_job": lambda session, arguments: session.delete_job(*arguments),
-    "download_job_result": lambda session, arguments: session.download_job_result(*arguments),
+class Answering:
+    """A session, and what may be asked of it.
+
+    The server's answers are checked where they decide what happens on this machine.
+
+    Args:
+        session: FLARE's session, which is not yet connected.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._transfers = protect(session)
+
+    def answer(self, name: str, arguments: list[str]) -> object:
+        """Return the answer to a question, as values that JSON has.
+
+        Args:
+            name: a key of :data:`QUESTIONS`.
+            arguments: the question's.
+
+        Raises whatever FLARE raises, and:
+            UnsafeAnswerError: the server's answer is one that no server of FLARE gives.
+        """
+        return QUESTIONS[name](self, arguments)
+
+    def job_meta(self, arguments: list[str]) -> object:
+        """Return what FLARE knows of a job."""
+        (job_id,) = arguments
+        return checked_meta(self._session.get_job_meta(job_id), job_id)
+
+    def jobs(self, arguments: list[str]) -> object:
+        """Return all jobs of the server's store."""
+        jobs = self._session.list_jobs()
+        for job in jobs:
+            checked_id(job.get("job_id"))
+        return jobs
+
+    def system_info(self, arguments: list[str]) -> object:
+        """Return the content of what :meth:`RemoteSession.get_system_info` returns."""
+        return _system_info(self._session)
+
+    def client_job_status(self, arguments: list[str]) -> object:
+        """Return a row for each job of each site that answers."""
+        return self._session.get_client_job_status(*arguments)
+
+    def stats(self, arguments: list[str]) -> object:
+        """Return the statistics of a running job."""
+        return self._session.show_stats(*arguments)
+
+    def submit(self, arguments: list[str]) -> object:
+        """Submit a job folder, and return the job's id."""
+        return checked_id(self._session.submit_job(*arguments))
+
+    def clone(self, arguments: list[str]) -> object:
+        """Submit a job of the store once more, and return the new job's id."""
+        return checked_id(self._session.clone_job(*arguments))
+
+    def abort(self, arguments: list[str]) -> object:
+        """Stop a job."""
+        return self._session.abort_job(*arguments)
+
+    def delete(self, arguments: list[str]) -> object:
+        """Remove a job from the store."""
+        return self._session.delete_job(*arguments)
+
+    def results(self, arguments: list[str]) -> object:
+        """Fetch a job's results into a folder, and return the folder that holds them."""
+        job_id, out = arguments
+        return fetch_results(self._session, self._transfers, job_id, out)
+
+
+QUESTIONS: dict[str, Callable[[Answering, list[str]], object]] = {
+    "get_job_meta": Answering.job_meta,
+    "list_jobs": Answering.jobs,
+    "get_system_info": Answering.system_info,
+    "get_client_job_status": Answering.client_job_status,
+    "show_stats": Answering.stats,
+    "submit_job": Answering.submit,
+    "clone_job": Answering.clone,
+    "abort_job": Answering.abort,
+    "delete_job": Answering.delete,
+    "download_job_result": Answering.results,
 }
-"""Name of a question -> the function that answers it."""
+"""Name of a question -> the method that answers it."""
 
 
 def main(user: str, kit: str, out: TextIO) -> None:
@@ -68,6 +141,7 @@ def main(user: str, kit: str, out: TextIO) -> None:
     Thread(target=_read_questions, args=[questions], daemon=True).start()
     try:
         session = Session(username=user, startup_path=kit)
+        answering = Answering(session)
         # FLARE's new_secure_session would close the session on failure, and wait for ever.
         session.try_connect(_CONNECT)
     except Exception as error:  # FLARE's exceptions have no common base.
@@ -80,7 +154,7 @@ def main(user: str, kit: str, out: TextIO) -> None:
             break
         name, *arguments = json.loads(question)
         try:
-            _write_answer(out, {"answer": QUESTIONS[name](session, arguments)})
+            _write_answer(out, {"answer": answering.answer(name, arguments)})
         except Exception as error:
             _write_answer(out, {"error": [type(error).__name__, str(error)]})
     with suppress(Exception):

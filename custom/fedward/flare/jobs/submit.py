@@ -13,7 +13,7 @@ from nvflare.apis.job_def import RunStatus
 
 from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
-from fedward.flare.jobs.remote import RemoteSession, UnreachableError
+from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of
 from fedward.flare.kits.kit import reading
 from fedward.flare.places import ERROR, RUN
@@ -58,7 +58,7 @@ def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         try:
             return flare.submit_job(str(copy))
-        except UnreachableError:
+        except RunError:
             raise
         except Exception as error:  # FLARE's exceptions have no common base.
             raise RunError(

@@ -16,6 +16,7 @@ from fedward.errors import ConfigError
 from fedward.flare.classes import (
     ALLOWED,
     APP_CHECK,
+    CONSOLE,
     ENTRIES,
     ERRORS,
     LAUNCHER,
@@ -46,6 +47,8 @@ _OWN_FOLDER = re.compile(r'(?<!")\$DIR(/[\w./]+)')
 
 _STARTING_JOBS_FILTER = "jobs_that_start"
 _ENTRIES_FILTER = "one_entry_a_record"
+_CONSOLE = "nvflare.fuel.hci.tools.admin"
+"""FLARE's console, a module."""
 """Name of the filter that keeps questions to starting jobs out of the server's log of errors."""
 
 _HEARTBEATS_MISSED = 60
@@ -93,7 +96,10 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
         for site in project.get_clients():
             self._build_site(site, ctx)
         for admin in project.get_admins():
-            _quote_paths(Path(ctx.get_kit_dir(admin)) / ProvFileName.FL_ADMIN_SH)
+            script = Path(ctx.get_kit_dir(admin)) / ProvFileName.FL_ADMIN_SH
+            _quote_paths(script)
+            # In FLARE's console the server chooses what is sent, and where what it sends lies.
+            _replace_once(script, f"-m {_CONSOLE} ", f"-m {CONSOLE} ")
         server = project.get_server()
         if server:
             self._build_server(server, ctx)
@@ -162,16 +168,25 @@ def _shut_out_the_kit(script: Path) -> None:
     FLARE's line leaves an empty entry in PYTHONPATH where none was set, and that means the working
     directory too.
     """
+    _replace_once(script, _FLARES_PATH, SAFE_IMPORTS)
+
+
+def _replace_once(script: Path, old: str, new: str) -> None:
+    """Replace what stands once in a script of FLARE's.
+
+    Raises:
+        ConfigError: it does not stand there once, as the script is of another version of FLARE.
+    """
     text = script.read_text(encoding="utf-8")
-    occurrences = text.count(_FLARES_PATH)
+    occurrences = text.count(old)
     if occurrences != 1:
         raise ConfigError(
             f"SitePolicyBuilder, {script.name}",
-            expected=f"one line {_FLARES_PATH}",
+            expected=f"one line {old}",
             found=str(occurrences),
             remedy="Use the version of nvflare that fedward requires.",
         )
-    script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
+    script.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def _quote_paths(script: Path) -> None:

@@ -21,7 +21,7 @@ from fedward.lab.bench.study import Cell, Settings, Study
 from fedward.lab.processes import run_all
 from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites
-from fedward.operation.reports import rewrite_report
+from fedward.report.rewriting import rewrite_report
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
 from fedward.sites.data_file import read_data_file
