@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,35 @@ def test_forged_surveys_fail_against_their_site(run: Path, tmp_path: Path, attac
         RunError, match=r"surveys\.jsonl, site-2: expected the numbers that the site gave"
     ):
         verify(folder, [one, two])
+
+
+@pytest.mark.proves(
+    "server",
+    "results contradict the run's own records: made-up or repeated rows, another last or best "
+    "round, other facts of the run's beginning; with all hashes computed again",
+    "found by `fedward audit verify` with the run alone",
+)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"labelled": [9000, 0, 0]}, "expected each row once, found another for site site-1"),
+        ({"site": "site-4"}, "expected only rows that audit.jsonl accounts for"),
+    ],
+)
+def test_a_second_or_made_up_survey_is_named(
+    run: Path, tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    folder = shutil.copytree(run, tmp_path / "run")
+    file = folder / "surveys.jsonl"
+    lines = file.read_text()
+    row = json.loads(lines.splitlines()[0]) | change
+    file.write_text(json.dumps(row) + "\n" + lines)
+    audit = log_of(folder)
+    (ended,) = [row for row in audit if row["event"] == "ended"]
+    ended["details"]["files"]["surveys.jsonl"] = file_digest(file)
+    rewrite(folder, audit)
+    with pytest.raises(RunError, match=reason):
+        verify(folder)
 
 
 def test_a_run_leaves_counts_a_page_and_no_model(run: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,15 +16,18 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
 from fedward.lab.local import LocalTransport
-from fedward.operation import reports
+from fedward.methods import method_of
 from fedward.operation.audit_check import verify
-from fedward.operation.reports import rewrite_report
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
+from fedward.report import rewriting
+from fedward.report.rewriting import rewrite_report
+from fedward.starting_model import initial_model
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.info import read_info
 from fedward.storage.model_files import StoredState, save_model
-from fedward.storage.run_folder import RunFolder, info_digest
+from fedward.storage.outputs import outputs
+from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
 from fedward.terminal import LONGEST_REASON
 from finished_run import new_run
 from forged import Rows, canonical, chained, lines_of, log_of, rewrite, write
@@ -190,6 +194,41 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]
     assert answered["replied"] == ["site-1", "site-9"]
     assert "found 'patients'" in answered["failed"]["site-2"]
+
+
+def emptied(value: Any) -> Any:
+    """Return counts of no images."""
+    return [emptied(entry) for entry in value] if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize("round_", [1, 2])
+def test_a_site_that_sends_counts_unasked_does_not_spoil_the_record(tmp_path, monkeypatch, round_):
+    """Counts of no images are let in without metrics, so the audit log names no evaluation."""
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
+    experiment = tiny("fedavg", evaluate_every=3)
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    exchange = transport.exchange
+    seen: dict[str, Any] = {}
+
+    def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
+        def change(site: str, answer: Message) -> None:
+            counts = answer.meta.get("binned") or {}
+            seen.update({name: counts[name] for name in counts.keys() - {"subgroups", "clusters"}})
+            if answer.meta["round"] == round_ and site == "site-2":
+                if round_ == 1:
+                    answer.meta["metrics"] = []
+                answer.meta["binned"] = {
+                    name: [] if name == "cells" else emptied(value) for name, value in seen.items()
+                }
+            deliver(site, answer)
+
+        exchange(requests, timeout, change)
+
+    transport.exchange = talkative  # type: ignore[method-assign]
+    folder = run_experiment(experiment, tmp_path / "run", transport)
+    failed = log_of(folder)[number_of(folder, "answered", round_) - 1]["details"]["failed"]
+    assert not failed
+    assert verify(folder)
 
 
 @pytest.mark.proves(
@@ -565,7 +604,7 @@ def test_a_run_that_ends_while_its_report_is_written_has_the_report_of_its_end(f
     finished = read_info(folder)
     going_on = finished.model_copy(update={"status": "running", "ended": None})
     known = iter([going_on, finished])
-    monkeypatch.setattr(reports, "read_info", lambda _: next(known))
+    monkeypatch.setattr(rewriting, "read_info", lambda _: next(known))
     pages = []
 
     def write(path, compare=()):
@@ -573,7 +612,7 @@ def test_a_run_that_ends_while_its_report_is_written_has_the_report_of_its_end(f
         (path / "report.html").write_text(f"page {len(pages)}")
         return path / "report.html"
 
-    monkeypatch.setattr(reports, "write_report", write)
+    monkeypatch.setattr(rewriting, "write_report", write)
     rewrite_report(folder)
     assert (folder / "report.html").read_text() == "page 2"
     verify(folder)
@@ -736,16 +775,20 @@ def test_a_cut_or_forked_log_is_named(folder, harm, reason):
 
 @pytest.mark.proves(
     "server",
-    "models, metrics, counts, surveys or the order of lines are changed, with all "
-    "hashes computed again",
-    "found by `fedward audit verify` with the log of any one site, or of the one concerned",
+    "files, run.json or audit log of a finished run are changed, cut or reordered",
+    "found by `fedward audit verify` with the run alone",
 )
-def test_another_order_with_all_hashes_fails_against_any_site(folder):
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ([0, 1, 2, 4, 3], "line 5: expected answers to the request before"),
+        ([0, 1, 2, 3, 5, 4], "line 6: expected a commit of round 2 or later, found round 1"),
+    ],
+)
+def test_another_order_with_all_hashes_is_named(folder, order, reason):
     rows = log_of(folder)
-    rewrite(folder, [*rows[:3], rows[4], rows[3], *rows[5:]])
-    assert verify(folder).lines == 15
-    for log in site_logs(folder):
-        assert "expected the hash" in refusal(folder, log)
+    rewrite(folder, [*(rows[place] for place in order), *rows[len(order) :]])
+    assert reason in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["model.json", "metrics.jsonl", "rounds.jsonl", "run.json", LOG])
@@ -756,10 +799,7 @@ def test_lists_without_end_are_named_and_not_followed(folder, name):
     if rows and name != "run.json":
         rows[-2]["details"]["files"][name] = file_digest(folder / name)
         rewrite(folder, rows)
-    if name == "rounds.jsonl":
-        assert verify(folder, site_logs(folder)).files == 10  # which is read by the report alone
-    else:
-        assert refusal(folder, *site_logs(folder))
+    assert refusal(folder)
 
 
 @pytest.mark.proves(
@@ -789,10 +829,10 @@ def test_what_never_ends_is_not_read(folder, name, kind, capsys):
 
 
 def test_a_forged_history_fails_against_any_site(folder):
-    """Round 2 is told otherwise: site-9 was never asked."""
+    """Round 2 is told otherwise: other peers were chosen."""
     rows = log_of(folder)
     asked = number_of(folder, "asked", 2)
-    rows[asked - 1]["details"]["tasks"].pop("site-9", None)
+    rows[asked - 1]["details"]["decisions"]["peers"]["chosen"] = {}
     rewrite(folder, rows)
     assert verify(folder).lines == len(rows)
     for log in site_logs(folder):
@@ -872,7 +912,7 @@ def test_forged_metrics_fail_against_their_site(folder):
         (number, row)
         for number, row in enumerate(map(json.loads, lines))
         if (row["site"], row["split"], row["name"], row["round"])
-        == ("site-2", "val", "accuracy", 1)
+        == ("site-2", "test", "accuracy", 1)
     )
     lines[number] = json.dumps({**row, "value": 1.0})
     (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
@@ -908,12 +948,13 @@ def test_removed_numbers_fail_against_their_site(folder, log, only):
     rows[-2]["details"]["files"][path.name] = file_digest(path)
     rewrite(folder, rows)
     one, two, _ = site_logs(folder)
-    assert verify(folder, [one])
-    text = refusal(folder, one, two)
-    assert (
-        f"{log}.jsonl, round {only or 0}, site-2: expected the numbers that the site gave" in text
-    )
-    assert "found none" in text
+    if log == "metrics":
+        assert f"expected metrics of site-2 after round {only or 0}" in refusal(folder)
+    else:
+        assert verify(folder, [one])
+        text = refusal(folder, one, two)
+        assert f"binned.jsonl, round {only or 0}, site-2: expected the numbers" in text
+        assert "found none" in text
 
 
 @pytest.mark.parametrize("stop", [0, 3, 5])
@@ -987,12 +1028,22 @@ def test_forged_counts_fail_against_their_site(folder):
     assert expected_text in refusal(folder, *site_logs(folder))
 
 
+def keep_rows(folder: Path, stays: Callable[[dict[str, Any]], bool]) -> None:
+    """Leave some rows in the logs of a run."""
+    for path in folder.glob("*.jsonl"):
+        if path.name != LOG:
+            kept = [row for row in lines_of(path) if stays(row)]
+            path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+
 def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
     rows = log_of(folder)
     rewrite(folder, rows[: number_of(folder, "committed", 2)])
     edit(folder, "run.json", status="running")
     for model in folder.glob("*.safetensors"):
         model.unlink()
+    assert "expected only rows that audit.jsonl accounts for" in refusal(folder)
+    keep_rows(folder, lambda row: row["round"] <= (2 if row.get("split") == "train" else 1))
     assert verify(folder).lines == 8
     assert "line 9: expected the hash" in refusal(folder, site_logs(folder)[0])
     assert "in round 3, part 0, found the end of the log: it was cut" in refusal(
@@ -1000,6 +1051,12 @@ def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
     )
 
 
+@pytest.mark.proves(
+    "server",
+    "models, metrics, counts, surveys or the order of lines are changed, with all "
+    "hashes computed again",
+    "found by `fedward audit verify` with the log of any one site, or of the one concerned",
+)
 def test_a_round_taken_out_fails_against_any_site(folder):
     rows = [row for row in log_of(folder) if row["details"].get("round") != 2]
     rewrite(folder, rows)
@@ -1071,6 +1128,44 @@ def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     assert str(verification).endswith("2 lines of sites' logs, 2 answers after their end")
 
 
+def test_answers_that_the_server_left_out_are_counted(folder):
+    """It may also have lost them on their way: nobody can tell which."""
+    rows = log_of(folder)
+    last = rows[number_of(folder, "answered", 4) - 1]["details"]
+    last["evaluated"].remove("site-9")
+    last["failed"]["site-9"] = "no answer within 60 s"
+    write(folder, rows)
+    change_rows(
+        folder,
+        lambda row: [] if is_of(row, 3, "site-9") else [row],
+        "metrics",
+        "binned",
+    )
+    name_best(folder, 3, 0.5)
+    seal(folder)
+    assert "1 answers in them that the server did not use" in str(verify(folder, site_logs(folder)))
+
+
+def test_requests_that_no_site_has_answered_are_counted(folder):
+    """A run may have been resumed at its end, or the server makes it look so."""
+    rows = log_of(folder)
+    asked, answered, *end = rows[-4:]
+    nobody = {**answered["details"], "evaluated": [], "failed": dict.fromkeys(SITES, "no answer")}
+    resumed = {**asked, "event": "resumed", "details": {"round": 3, "state": None}}
+    again = [resumed, asked, {**answered, "details": nobody}]
+    write(folder, [*rows[:-2], *again, *end])
+    change_rows(
+        folder,
+        lambda row: [] if row["round"] == 3 and row.get("split") != "train" else [row],
+        "metrics",
+        "binned",
+    )
+    seal(folder)
+    text = str(verify(folder, site_logs(folder)))
+    assert ", 1 requests after their end that these sites have not answered" in text
+    assert text.endswith(". The run was resumed, and may have lost a better model than its best")
+
+
 @pytest.mark.parametrize("content", [None, "", "half a li", "{}\n"])
 def test_a_sites_log_that_says_nothing_of_this_run_is_named(tmp_path, whole, content):
     path = tmp_path / "log.jsonl"
@@ -1084,6 +1179,473 @@ def test_a_sites_log_of_another_run_is_named(tmp_path, whole):
     path = tmp_path / "log.jsonl"
     path.write_text("".join(canonical(row) + "\n" for row in chained(rows, RUN)))
     assert f"found one of run {RUN}" in refusal(whole, path)
+
+
+# --- results that the run's own records contradict
+
+
+def seal(folder: Path) -> None:
+    """Forge the end of a run: with the hashes of all files as they are now."""
+    rows = log_of(folder)
+    (ended,) = [row for row in rows if row["event"] == "ended"]
+    ended["details"] |= {"files": outputs(folder), "run": info_digest(read_info(folder))}
+    rewrite(folder, rows)
+
+
+Line = dict[str, Any] | str
+
+
+def change_rows(folder: Path, change: Callable[[dict[str, Any]], list[Line]], *logs: str) -> None:
+    """Put rows, or lines as they are, in the place of each row of some logs."""
+    for log in logs:
+        path = folder / f"{log}.jsonl"
+        lines = [line for row in lines_of(path) for line in change(row)]
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("".join(f"{text}\n" for text in texts))
+
+
+def name_best(folder: Path, round_: int, value: float) -> None:
+    """Claim in all places that a model is the best."""
+    edit(folder, "best.json", round=round_, value=value)
+    summary = json.loads((folder / "run.json").read_text())["summary"]
+    edit(folder, "run.json", summary={**summary, "best_round": round_, "best_value": value})
+
+
+def is_of(row: dict[str, Any], round_: int, site: str = "site-2") -> bool:
+    """Return whether a row is about a site's evaluation of a model."""
+    return (row["site"], row["round"]) == (site, round_) and row.get("split") != "train"
+
+
+def claim_another_round(folder: Path) -> None:
+    """The numbers of a round that never was, and they are the best."""
+
+    def with_another(row: dict[str, Any]) -> list[Line]:
+        better = {"value": 1.0} if row.get("name") == "accuracy" else {}
+        return [row, {**row, **better, "round": 4}] if is_of(row, 3, row["site"]) else [row]
+
+    change_rows(folder, with_another, "metrics", "binned")
+
+
+def claim_another_best_round(folder: Path) -> None:
+    claim_another_round(folder)
+    name_best(folder, 4, 1.0)
+
+
+def claim_a_training(folder: Path) -> None:
+    last = lines_of(folder / "metrics.jsonl")[-1]
+    row = {**last, "round": 4, "split": "train", "name": "labelled"}
+    change_rows(folder, lambda other: [other, row] if other == last else [other], "metrics")
+
+
+def count_other_answers(folder: Path) -> None:
+    """The counts of a site that did not evaluate, in its round."""
+    rows = log_of(folder)
+    rows[number_of(folder, "answered", 4) - 1]["details"]["evaluated"].remove("site-2")
+    write(folder, rows)
+    change_rows(folder, lambda row: [] if is_of(row, 3, "site-2") else [row], "metrics")
+
+
+def twice(log: str, **changes: Any) -> Callable[[Path], None]:
+    """Return the attack that adds a second row for the first one of a log, before it."""
+
+    def attack(folder: Path) -> None:
+        first = lines_of(folder / f"{log}.jsonl")[0]
+        change_rows(folder, lambda row: [first | changes, row] if row == first else [row], log)
+
+    return attack
+
+
+def laid_out(
+    write_row: Callable[[dict[str, Any]], str], log: str = "binned"
+) -> Callable[[Path], None]:
+    """Return the attack that lays the rows of round 3 out in another way."""
+
+    def attack(folder: Path) -> None:
+        change_rows(folder, lambda row: [write_row(row)] if row["round"] == 3 else [row], log)
+
+    return attack
+
+
+def claim_the_first_model(folder: Path) -> None:
+    first = initial_model(tiny(), method_of(tiny())).state
+    save_model(folder / "model.safetensors", first)
+    edit(folder, "model.json", round=0)
+
+
+def after_the_last_request(*lines: tuple[str, dict[str, Any]]) -> Callable[[Path], None]:
+    """Return the attack that adds lines before the end, and takes the first model for the last."""
+
+    def attack(folder: Path) -> None:
+        rows = log_of(folder)
+        added = [{**rows[-2], "event": event, "details": details} for event, details in lines]
+        write(folder, [*rows[:-2], *added, *rows[-2:]])
+        claim_the_first_model(folder)
+        summary = json.loads((folder / "run.json").read_text())["summary"]
+        edit(folder, "run.json", summary={**summary, "rounds": 0})
+
+    return attack
+
+
+def go_on_for_a_round(folder: Path) -> None:
+    """A further round that no site was asked for, with the numbers of the last one."""
+    rows = log_of(folder)
+    asked, answered = (dict(row) for row in rows[-4:-2])
+    committed = {**asked, "event": "committed", "details": {"round": 4, "state": None}}
+    for row in (asked, answered):
+        row["details"] = {**row["details"], "round": 5}
+    write(folder, [*rows[:-2], committed, asked, answered, *rows[-2:]])
+    claim_another_round(folder)
+    edit(folder, "model.json", round=4)
+    summarised(rounds=4)(folder)
+
+
+def summarised(**changes: Any) -> Callable[[Path], None]:
+    """Return the attack that changes the summary in run.json."""
+
+    def attack(folder: Path) -> None:
+        summary = json.loads((folder / "run.json").read_text())["summary"]
+        edit(folder, "run.json", summary={**summary, **changes})
+
+    return attack
+
+
+def remove_best(folder: Path) -> None:
+    for name in ("best.json", "best.safetensors"):
+        (folder / name).unlink()
+    summarised(best_round=None, best_value=None)(folder)
+
+
+def join_at_the_end(folder: Path) -> None:
+    rows = log_of(folder)
+    write(
+        folder,
+        [*rows[:-2], {**rows[-2], "event": "joined", "details": {"sites": ["site-3"]}}, *rows[-2:]],
+    )
+    edit(folder, "run.json", sites=[*SITES, "site-3"])
+
+
+def claim_an_earlier_best(folder: Path) -> None:
+    first = initial_model(tiny(), method_of(tiny())).state
+    save_model(folder / "best.safetensors", first)
+    values = [
+        row["value"]
+        for row in lines_of(folder / "metrics.jsonl")
+        if (row["round"], row["split"], row["name"]) == (0, "val", "accuracy")
+    ]
+    name_best(folder, 0, fmean(values))
+
+
+NOT_NAMED = "expected only rows that audit.jsonl accounts for"
+OTHER_LAYOUT = "expected a row as fedward writes it"
+ONCE = "expected each row once"
+FORGERIES = {
+    "an evaluation of another round": (claim_another_round, NOT_NAMED),
+    "the best model of another round": (
+        claim_another_best_round,
+        "expected a line that asks for round 5 with best.safetensors",
+    ),
+    "a training in another round": (claim_a_training, NOT_NAMED),
+    "counts of a site that gave none": (count_other_answers, NOT_NAMED),
+    "two counts": (twice("binned"), ONCE),
+    "two metrics": (twice("metrics", value=1.0), ONCE),
+    "two rows of a training": (
+        lambda folder: change_rows(
+            folder, lambda row: [row, row] if row["split"] == "train" else [row], "metrics"
+        ),
+        ONCE,
+    ),
+    "two rows of an exchange": (twice("rounds"), ONCE),
+    "two rows of bytes": (twice("bytes"), ONCE),
+    "two rows of labels": (twice("peers"), ONCE),
+    "another layout": (laid_out(canonical), OTHER_LAYOUT),
+    "a field twice": (
+        laid_out(lambda row: json.dumps(row)[:-1] + f', "site": "{row["site"]}"' + "}"),
+        OTHER_LAYOUT,
+    ),
+    "a part twice": (
+        laid_out(lambda row: json.dumps(row).replace("{", '{"round": 3, ', 1)),
+        OTHER_LAYOUT,
+    ),
+    "a round with a point": (laid_out(lambda row: json.dumps({**row, "round": 3.0})), OTHER_LAYOUT),
+    "another order of fields": (
+        laid_out(lambda row: json.dumps(dict(reversed(row.items())))),
+        OTHER_LAYOUT,
+    ),
+    "other white space": (laid_out(lambda row: json.dumps(row) + "\r"), OTHER_LAYOUT),
+    "another layout of rounds": (laid_out(canonical, "rounds"), OTHER_LAYOUT),
+    "no last line": (laid_out(lambda row: "half a li", "metrics"), OTHER_LAYOUT),
+    "the first model as the last": (claim_the_first_model, "model.json, round: expected 3"),
+    "a commit of round 0": (
+        after_the_last_request(("committed", {"round": 0, "state": None})),
+        "expected a commit of round 4 or later",
+    ),
+    "a resumption at round 0": (
+        after_the_last_request(("resumed", {"round": 0, "state": None})),
+        NOT_NAMED,
+    ),
+    "a resumption at round 3": (
+        after_the_last_request(("resumed", {"round": 3, "state": None})),
+        NOT_NAMED,
+    ),
+    "a round more": (go_on_for_a_round, "line 15: expected a request for at most round 4"),
+    "another value of the best model": (
+        lambda folder: name_best(folder, 3, 0.99),
+        "best.json, value: expected 0.3333333333333333, by metrics.jsonl, found 0.99",
+    ),
+    "an earlier model as the best": (
+        claim_an_earlier_best,
+        "best.json, round: expected 3, by metrics.jsonl, found 0",
+    ),
+    "another metric of the best model": (
+        lambda folder: edit(folder, "best.json", metric="mean over sites of val f1"),
+        "line 1: expected best.json as this run writes it",
+    ),
+    "untrained tensors": (
+        lambda folder: edit(folder, "model.json", untrained=["classifier.weight"]),
+        "line 1: expected model.json as this run writes it",
+    ),
+    "a best model without its weights": (
+        lambda folder: (folder / "best.safetensors").unlink(),
+        "expected best.json and best.safetensors, found one of them",
+    ),
+    "a site that joins at the end": (
+        join_at_the_end,
+        "run.json, sites: expected ['site-1', 'site-2', 'site-9'], found",
+    ),
+    "no best model": (remove_best, "best.json: expected the model after round 3"),
+    "another best round in the summary": (summarised(best_round=1), "expected (3, 0.3333"),
+    "another best value in the summary": (summarised(best_value=0.9), "expected (3, 0.3333"),
+    "other rounds in the summary": (summarised(rounds=9), "rounds of the summary: expected 3"),
+    "another method": (
+        lambda folder: edit(folder, "run.json", method="fedavg"),
+        "line 1: expected run.json with the method fedperl",
+    ),
+} | {
+    f"another {name}": (
+        lambda folder, name=name, value=value: edit(folder, "run.json", **{name: value}),
+        "line 1: expected run.json with method, job, settings and first model",
+    )
+    for name, value in {
+        "job": "another",
+        "settings": {"rounds": 77},
+        "init": {"folder": "x", "sha256": "ab" * 32},
+        "leaks": {"patient": 3},
+        "private": ["classifier."],
+        "untrained": ["classifier."],
+    }.items()
+}
+
+
+@pytest.mark.proves(
+    "server",
+    "results contradict the run's own records: made-up or repeated rows, another last or best "
+    "round, other facts of the run's beginning; with all hashes computed again",
+    "found by `fedward audit verify` with the run alone",
+)
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_results_that_the_records_contradict_are_named(folder, forgery):
+    attack, reason = FORGERIES[forgery]
+    attack(folder)
+    seal(folder)
+    assert reason in refusal(folder)
+    assert reason in refusal(folder, *site_logs(folder))
+
+
+def train_rows(**changes: Any) -> Callable[[Path], None]:
+    """Return the attack that changes site-2's numbers of labelled images in round 2."""
+
+    def changed(row: dict[str, Any]) -> list[Line]:
+        found = (row["site"], row["round"], row["name"]) == ("site-2", 2, "labelled")
+        return [row | changes] if found else [row]
+
+    return lambda folder: change_rows(folder, changed, "metrics")
+
+
+def leave_out_training(folder: Path) -> None:
+    change_rows(
+        folder,
+        lambda row: [] if row["split"] == "train" and row["round"] == 2 else [row],
+        "metrics",
+    )
+
+
+def validate_better(folder: Path) -> None:
+    """Site-2 finds the first model best, and so it is the best of the run."""
+
+    def better(row: dict[str, Any]) -> list[Line]:
+        is_judged = is_of(row, 0) and (row["split"], row["name"]) == ("val", "accuracy")
+        return [{**row, "value": 1.0}] if is_judged else [row]
+
+    change_rows(folder, better, "metrics")
+    claim_an_earlier_best(folder)
+
+
+def begin_otherwise(folder: Path) -> None:
+    """The first line of the audit log is made to fit, too."""
+    edit(folder, "run.json", settings={"rounds": 77})
+    rows = log_of(folder)
+    rows[0]["details"]["beginning"] = beginning_digest(read_info(folder))
+    write(folder, rows)
+
+
+def synthetic(**changes: bool | None) -> Callable[[Path], None]:
+    """Return the attack that changes what run.json says of sites' images; None removes it."""
+
+    def attack(folder: Path) -> None:
+        info = json.loads((folder / "run.json").read_text())
+        said = {site.replace("_", "-"): value for site, value in changes.items()}
+        kept = {
+            site: value for site, value in (info["synthetic"] | said).items() if value is not None
+        }
+        edit(folder, "run.json", synthetic=kept)
+
+    return attack
+
+
+IMAGES = "metrics.jsonl, round 2, site-2, images of its training: expected the numbers"
+FORGERIES_OF_SITES = {
+    "labelled images": (train_rows(value=9999), IMAGES),
+    "images of the training": (train_rows(n=9999), IMAGES),
+    "no numbers of the training": (leave_out_training, IMAGES),
+    "a value that makes another model the best": (
+        validate_better,
+        "metrics.jsonl, round 0, site-2: expected the numbers that the site gave",
+    ),
+    "another beginning": (begin_otherwise, "expected the hash"),
+    "real images": (synthetic(site_2=False), "synthetic of site-2 in run.json: expected True"),
+    "nothing said of images": (synthetic(site_2=None), "synthetic of site-2 in run.json"),
+}
+
+
+@pytest.mark.proves(
+    "server",
+    "a site's number of training images, what it says of their origin, or its validation are "
+    "changed, so that another model is the best; with all hashes computed again",
+    "found by `fedward audit verify` with the log of the site concerned",
+)
+@pytest.mark.parametrize("forgery", FORGERIES_OF_SITES)
+def test_results_that_a_sites_log_contradicts_are_named(folder, forgery):
+    attack, reason = FORGERIES_OF_SITES[forgery]
+    attack(folder)
+    seal(folder)
+    assert verify(folder)
+    assert reason in refusal(folder, site_logs(folder)[1])
+
+
+def test_a_run_of_an_earlier_version_passes(folder):
+    """It says less of its beginning and in its rows, whose fields may be in another order."""
+    rows = log_of(folder)
+    del rows[0]["details"]["beginning"]
+    write(folder, rows)
+    edit(folder, "best.json", note="of an earlier version")
+
+    def earlier(row: dict[str, Any]) -> list[Line]:
+        optional = ("part", "restarts", "features", "classes", "subgroups", "clusters")
+        kept = {name: value for name, value in row.items() if name not in optional}
+        round_ = kept.pop("round")
+        return [{"round": round_, **dict(reversed(kept.items()))}]
+
+    change_rows(folder, earlier, "rounds", "peers", "bytes")
+    seal(folder)
+    assert verify(folder)
+    before = json.loads((folder / "run.json").read_text())
+    edit(folder, "run.json", settings={"rounds": 77})
+    seal(folder)
+    assert verify(folder)  # not found: only a run of this version binds its settings
+    edit(folder, "run.json", settings=before["settings"], init={"folder": "x", "sha256": "a" * 64})
+    seal(folder)
+    assert "line 1: expected run.json with starting weights of SHA-256 None" in refusal(folder)
+
+
+def test_a_sites_log_of_an_earlier_version_does_not_say_what_its_images_are(folder):
+    log = site_logs(folder)[1]
+    rows = [
+        {name: value for name, value in row.items() if name != "synthetic"} for row in lines_of(log)
+    ]
+    mended(log, rows)
+    synthetic(site_2=False)(folder)
+    seal(folder)
+    assert verify(folder, [log])
+
+
+@pytest.mark.parametrize(
+    ("method", "average"),
+    [
+        ("fedavg", 0.0),
+        ("fedavg", 0.5),
+        ("fedperl", 0.5),
+        ("isofed", 0.0),
+        ("fedal", 0.0),
+        ("fedmatch", 0.0),
+        ("alone", 0.0),
+        ("oneshot", 0.0),
+        ("selffed", 0.0),
+    ],
+)
+def test_a_run_passes_at_every_moment(tmp_path, monkeypatch, method, average):
+    """While it goes on, its rows and models are written one after the other."""
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
+    moments = []
+
+    def checking(name: str) -> None:
+        act = getattr(RunFolder, name)
+
+        def checked(self: RunFolder, *arguments: Any, **named: Any) -> Any:
+            result = act(self, *arguments, **named)
+            verify(self.path, sorted(tmp_path.glob("**/answers/*.jsonl")))
+            moments.append(name)
+            return result
+
+        monkeypatch.setattr(RunFolder, name, checked)
+
+    for name in ("flush", "_save_best", "commit", "save_global", "set_status", "report"):
+        checking(name)
+    options = {"average_decay": average} if average else {}
+    folder = run_local(tiny(method, options=options), tmp_path / "run", sites=SITES)
+    assert len(moments) > 8
+    assert verify(folder, site_logs(folder)).best_of_all
+
+
+@pytest.mark.parametrize("average", [0.0, 0.5])
+@pytest.mark.parametrize("round_", [1, 2, 3])
+@pytest.mark.parametrize("moment", ["save_state", "add", "truncate"])
+def test_a_run_killed_at_a_commit_or_while_it_resumes_passes(
+    tmp_path, monkeypatch, average, round_, moment
+):
+    """Between the best model and the state, the state and its line, or a line and the logs."""
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
+    options = {"average_decay": average}
+
+    def logs() -> list[Path]:
+        return sorted(tmp_path.glob("sites/*/answers/*.jsonl"))
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        commit = RunFolder.commit
+
+        def killed(self: RunFolder, number: int, state: Any) -> None:
+            if number == round_ and moment != "truncate":
+                where = "fedward.storage.run_folder.save_state" if moment == "save_state" else ""
+                patch.setattr(where or "fedward.storage.saved_states.SavedStates.digest", dies)
+            commit(self, number, state)
+
+        patch.setattr(RunFolder, "commit", killed)
+        # With an average most rounds have two exchanges; the model of the last has the next one.
+        stop = min(2 * round_ + 1, 6) if average else round_ + 1
+        folder = run(tmp_path, stop=stop, options=options)
+    assert verify(folder, logs())
+    if moment == "truncate":
+        state = folder / "rounds" / f"{round_:05d}" / "state.safetensors"
+        state.write_bytes(state.read_bytes()[:-1] + b"\x07")
+        with monkeypatch.context() as patch:
+            patch.setattr("fedward.storage.run_folder.os.truncate", dies)
+            run(tmp_path, stop=99, resume=True, options=options)
+        assert verify(folder, logs())
+    run(tmp_path, resume=True, options=options)
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+    assert verify(folder, logs())
 
 
 # --- the command

@@ -213,6 +213,7 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
         ("committed", 3),
     ]
     assert [row["round"] for row in rows(folder, "rounds")] == [1, 2, 3]
+    assert verify(folder)
 
 
 def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):

@@ -27,7 +27,8 @@ def finished_run(
     """Write the folder of a finished run with this model; ``base``: SHA-256 of a frozen base."""
     run = new_run(folder, experiment, ["site-1"], "local", base)
     run.save_global("model", model, {"round": 1})
+    run.audit.add("committed", round=1, state=None)
     sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}
     run.audit.add("asked", round=2, part=0, tasks={}, evaluate=["site-1"], decisions={}, **sent)
-    run.set_status("finished", Summary())
+    run.set_status("finished", Summary(rounds=1))
     return folder

@@ -19,6 +19,7 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
   for an encrypted update.
 - ``labelled``, ``unlabelled``, ``steps``: counts that left. ``metrics``, ``binned``, ``survey``,
   ``card``: SHA-256 of what left.
+- ``synthetic``: true where the answer said that fedward drew the site's images.
 - ``error``: the text that left in place of an answer.
 - ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
   questions, where it has them.
@@ -204,6 +205,7 @@ class SiteLog:
             row[name] = meta.get(name)
         for name in ("metrics", "binned", "survey", "card"):
             row[name] = digest(meta[name]) if meta.get(name) else None
+        row["synthetic"] = meta.get("synthetic")
         row["error"] = meta.get("error")
         return row
 

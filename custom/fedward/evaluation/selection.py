@@ -160,6 +160,33 @@ def judged_by_most(values: Mapping[str, float | None], sites: Collection[str]) -
     return defined > not_heard
 
 
+def named_mean(metric: str) -> str:
+    """Return what a run calls the number by which it chooses its best model."""
+    return f"mean over sites of val {metric}"
+
+
+def mean_by_most(values: Mapping[str, float | None], sites: Collection[str]) -> float | None:
+    """Return the mean by which a round may be chosen, equal site weights.
+
+    The arguments are those of :func:`judged_by_most`.
+
+    Returns:
+        None if the round may not be chosen, as too few sites judge it.
+    """
+    return mean(values.values()) if judged_by_most(values, sites) else None
+
+
+def values_by_round(
+    rows: Iterable[MetricRow], metric: str, split: str = "val"
+) -> dict[int, dict[str, float | None]]:
+    """Return round -> site -> value, None where a site could not measure one."""
+    values: dict[int, dict[str, float | None]] = defaultdict(dict)
+    for row in rows:
+        if row.split == split and row.name == metric:
+            values[row.round][row.site] = row.value
+    return values
+
+
 def best_global(
     rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None
 ) -> Selection:
@@ -170,16 +197,11 @@ def best_global(
     """
     rows = list(rows)
     all_sites = _sites(rows) if sites is None else sites
-    heard: dict[int, dict[str, float | None]] = defaultdict(dict)
-    for row in rows:
-        if row.split == "val" and row.name == metric:
-            heard[row.round][row.site] = row.value
-    means = mean_over_sites(rows, metric)
-    eligible = {
-        round_: means[round_]
-        for round_, values in heard.items()
-        if judged_by_most(values, all_sites)
+    means = {
+        round_: mean_by_most(values, all_sites)
+        for round_, values in values_by_round(rows, metric).items()
     }
+    eligible = {round_: value for round_, value in means.items() if value is not None}
     return kept_round(rows, metric, latest_best(eligible))
 
 

@@ -3,14 +3,19 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
+from fedward.evaluation.selection import named_mean
 from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.survey import Survey
-from fedward.operation.site_check import check_against
+from fedward.operation.log_check import check_logs
+from fedward.operation.result_check import check_results
+from fedward.operation.server_record import ServerRecord, answered_sites
+from fedward.operation.site_check import SiteAnswers, check_given, compared
 from fedward.operation.site_record import Row, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
@@ -18,7 +23,7 @@ from fedward.storage.chain import check_end, read
 from fedward.storage.info import RunInfo, Status
 from fedward.storage.model_files import StoredState
 from fedward.storage.outputs import REPORT, SHEET, outputs
-from fedward.storage.run_folder import RunFolder, info_digest
+from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
 
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
 """Errors from whole lines that are not of this version, or hold impossible values."""
@@ -41,14 +46,27 @@ class Verified:
     """Number of lines of sites' logs; the audit log agrees with all of them."""
     later: int
     """Number of answers in the audit log that come after the end of their site's log."""
+    unused: int
+    """Number of answers in sites' logs that the server did not use, by its audit log."""
+    unknown: int
+    """Number of requests after the last one that the sites' logs know, without an answer of those
+    sites."""
     status: Status
     """The run's status in run.json."""
+    best_of_all: bool = True
+    """Whether its best model is the best of all rounds for certain; see :func:`check_results`."""
 
     def __str__(self) -> str:
         text = f"{LOG}: {self.lines} lines, last hash {self.last_hash}; {self.files} files; "
         text += f"{self.answers} lines of sites' logs"
         if self.later:
             text += f", {self.later} answers after their end"
+        if self.unknown:
+            text += f", {self.unknown} requests after their end that these sites have not answered"
+        if self.unused:
+            text += f", {self.unused} answers in them that the server did not use"
+        if not self.best_of_all:
+            text += ". The run was resumed, and may have lost a better model than its best"
         # A run that was killed has this status too, and one whose end somebody cut off.
         if self.status == "running":
             text += ". By run.json the run has not ended: "
@@ -87,16 +105,51 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         _check_turns(rows)
         _check_states(folder, rows)
         algorithm = job_of(run.experiment)
+        if not isinstance(algorithm, Survey):
+            # Runs of earlier versions do not say all their settings.
+            _check_rounds(rows, run.info.settings.get("rounds", algorithm.settings.rounds))
         files = _check_end_of_run(folder, run, rows)
         for name in ("model", "best"):
             if (folder / f"{name}.safetensors").exists():
                 _check_model(folder, run, algorithm, rows, name)
-        later = sum(check_against(folder, rows, record, algorithm) for record in records)
+        server = ServerRecord(folder, rows, algorithm)
+        answers_of_logs = [compared(server, record) for record in records]
+        check_logs(server)
+        best_of_all = check_results(server, run.info, run.experiment.key_metric)
+        for answers in answers_of_logs:
+            check_given(server, answers)
     except _UNREADABLE as error:
         problem = f"{type(error).__name__}: {error}"
         raise fault(len(rows), "lines as this version writes them", problem) from error
-    answers = sum(len(record.rows) for record in records)
-    return Verified(len(rows), str(rows[-1]["hash"]), files, answers, later, run.info.status)
+    return Verified(
+        lines=len(rows),
+        last_hash=str(rows[-1]["hash"]),
+        files=files,
+        answers=sum(len(record.rows) for record in records),
+        later=sum(len(answers.later) for answers in answers_of_logs),
+        unused=sum(answers.unused for answers in answers_of_logs),
+        unknown=_unknown_requests(server, answers_of_logs),
+        status=run.info.status,
+        best_of_all=best_of_all,
+    )
+
+
+def _unknown_requests(server: ServerRecord, answers_of_logs: Sequence[SiteAnswers]) -> int:
+    """Return the number of requests after all that sites' logs know, which the sites missed."""
+    last_requests = [
+        row["seq"] for answers in answers_of_logs for row in answers.last_requests.values()
+    ]
+    if not last_requests:
+        return 0
+    sites = {site for answers in answers_of_logs for site in answers.last_requests}
+    answered = {
+        request["seq"]
+        for request, row in server.answers()
+        if not sites.isdisjoint(answered_sites(row))
+    }
+    return sum(
+        row["seq"] > max(last_requests) and row["seq"] not in answered for row in server.requests
+    )
 
 
 def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
@@ -105,33 +158,81 @@ def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     if digest(info.experiment) != first["experiment"]:
         expected = f"run.json with the experiment of SHA-256 {first['experiment']}"
         raise fault(1, expected, f"{digest(info.experiment)}: the experiment was changed")
+    if info.method != info.experiment["method"]:
+        expected = f"run.json with the method {info.experiment['method']} of the experiment"
+        raise fault(1, expected, f"{info.method}: it was changed")
+    # Runs of earlier versions have no such digest.
+    if beginning_digest(info) != first.get("beginning", beginning_digest(info)):
+        expected = "run.json with method, job, settings and first model of the run's beginning"
+        raise fault(1, expected, "others: they were changed")
+    init = (info.init or {}).get("sha256")
+    if init != first.get("init"):
+        expected = f"run.json with starting weights of SHA-256 {first.get('init')}"
+        raise fault(1, expected, f"{init}: they were changed")
     for name in ("engine", "seed", "versions", "base"):
         value = getattr(info, name)
         if value != first.get(name):
             expected = f"run.json with {name} {first.get(name)}"
             raise fault(1, expected, f"{value}: it was changed")
+    _check_sites(info, rows)
+
+
+def _check_sites(info: RunInfo, rows: Sequence[Row]) -> None:
+    """Check that run.json names all sites that were asked, and none that never joined."""
+    first = rows[0]["details"]
     all_sites = set(first["sites"])
+    asked_sites = set(first["sites"])
     for row in rows:
         if row["event"] == "joined":
             all_sites |= set(row["details"]["sites"])
-    if not set(first["sites"]) <= set(info.sites) <= all_sites:
+        elif row["event"] == "asked":
+            asked_sites |= {*row["details"]["tasks"], *row["details"]["evaluate"]}
+    if not asked_sites <= set(info.sites) <= all_sites:
         expected = f"run.json with the sites {', '.join(sorted(all_sites))}"
         raise fault(1, expected, ", ".join(info.sites))
 
 
 def _check_turns(rows: Sequence[Row]) -> None:
-    """Check that sites were asked for an earlier exchange only after the run was resumed."""
+    """Check that requests, answers and commits follow each other as a server carries them out.
+
+    Sites are asked for an earlier exchange only after the run was resumed.
+    """
     last = (0, 0)
-    for row in rows:
+    last_round = 0
+    """Round of the last exchange or commit."""
+    for before, row in pairwise([rows[0], *rows]):
         details = row["details"]
-        if row["event"] == "resumed":
+        event = row["event"]
+        if event == "resumed":
             last = (details["round"] + 1, -1)
-        elif row["event"] == "asked":
+            last_round = details["round"]
+        elif event == "asked":
             exchange = (details["round"], details["part"])
             if exchange <= last:
                 expected = f"an exchange after round {last[0]}, part {last[1]}"
                 raise fault(row["seq"], expected, f"round {exchange[0]}")
             last = exchange
+            last_round = exchange[0]
+        elif event == "answered":
+            exchange = (details["round"], details["part"])
+            if before["event"] != "asked" or exchange != last:
+                raise fault(row["seq"], "answers to the request before", "others")
+        elif event == "committed":
+            if details["round"] < last_round:
+                expected = f"a commit of round {last_round} or later"
+                raise fault(row["seq"], expected, f"round {details['round']}")
+            last_round = details["round"]
+
+
+def _check_rounds(rows: Sequence[Row], rounds: int) -> None:
+    """Check that no request is for a round that the job does not have, which sites refuse.
+
+    ``rounds``: those of the job. The last model is evaluated in one more.
+    """
+    for row in rows:
+        if row["event"] == "asked" and row["details"]["round"] > rounds + 1:
+            expected = f"a request for at most round {rounds + 1}, as the job has {rounds}"
+            raise fault(row["seq"], expected, f"round {row['details']['round']}")
 
 
 def _check_states(folder: Path, rows: Sequence[Row]) -> None:
@@ -207,12 +308,20 @@ def _check_model(
     if about.get("base") != run.info.base:
         expected = f"{name}.json with base {run.info.base}"
         raise fault(1, expected, f"{about.get('base')}: the file was changed")
+    file = folder / f"{name}.safetensors"
+    # Earlier versions wrote other fields, and have no digest of the run's beginning.
+    if "beginning" in rows[0]["details"]:
+        expected_about = {**run.described(StoredState(file)), "round": about["round"]}
+        if name == "best":
+            metric = named_mean(run.experiment.key_metric)
+            expected_about |= {"metric": metric, "value": about["value"]}
+        if about != expected_about:
+            raise fault(1, f"{name}.json as this run writes it", "others: the file was changed")
     next_, part = evaluation_turn(algorithm, about["round"])
     asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
     # A round may omit a part, so the first one from `part` on is the one that had the model.
     parts = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]
     sent = [row for row in asked if row["details"]["part"] == min(parts, default=part)]
-    file = folder / f"{name}.safetensors"
     if sent:
         state = wire.flatten("model", StoredState(file))
         row = sent[-1]

@@ -1,135 +1,90 @@
 """Checks of a site's own log against the audit log and the numbers in the server's run folder."""
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
-from pathlib import Path
+from itertools import zip_longest
 from typing import Any, TypeAlias, get_args
 
-from fedward.digests import digest
+from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
-from fedward.methods.algorithm import Algorithm, evaluation_turn
-from fedward.methods.survey import Survey
+from fedward.methods.algorithm import evaluation_turn
+from fedward.operation.server_record import (
+    AnsweredExchange,
+    Evaluation,
+    ServerRecord,
+    Turn,
+    answered_sites,
+    turn_of,
+)
 from fedward.operation.site_record import Row, SiteRecord
 from fedward.protocol.messages import Split
 from fedward.protocol.requests import DECRYPT
 from fedward.storage.audit import fault
 from fedward.storage.info import read_info
 
-_Exchange: TypeAlias = tuple[int, int]
-"""Round and part."""
-_Evaluation: TypeAlias = tuple[str, int]
-"""A site, and the number of rounds that had trained the model that it evaluated."""
+_IMAGES = ("labelled", "unlabelled")
+"""Numbers of training images that an answer gives, and rows of metrics.jsonl repeat."""
+_Images: TypeAlias = tuple[Any, ...]
+"""For each of them its value, and the number of all training images."""
 
 
 @dataclass(frozen=True)
-class _ServerRecord:
-    """What the server has written down of a run."""
+class SiteAnswers:
+    """A site's log that the audit log agrees with."""
 
-    folder: Path
-    """The run folder."""
-    audit_rows: Sequence[Row]
-    """The lines of its audit log."""
-    algorithm: Algorithm[Any] | Survey
-    """The run's algorithm, which says when models are evaluated."""
+    record: SiteRecord
+    """The log."""
+    last_requests: Mapping[str, Row]
+    """Site -> the line of the audit log with the last request that is in the site's log."""
+    later: Sequence[str]
+    """The site of each answer to a request after the end of its log, a name for each of them."""
+    unused: int
+    """Number of answers with numbers or an update that the server did not use, by its audit log."""
 
     @property
-    def requests(self) -> list[Row]:
-        """The lines with a request."""
-        return [row for row in self.audit_rows if row["event"] == "asked"]
-
-    @cached_property
-    def request_of_hash(self) -> Mapping[str, Row]:
-        """Hash of a line with a request -> the line."""
-        return {row["hash"]: row for row in self.requests}
-
-    def answers(self) -> Iterator[tuple[Row, Row]]:
-        """Yield each line with answers, after the line before it, which holds their request."""
-        for request, row in pairwise(self.audit_rows):
-            if row["event"] == "answered":
-                yield request, row
-
-    def has_replied(self, site: str) -> bool:
-        """Return whether the server has accepted an update, or a survey, of a site."""
-        for row in self.audit_rows:
-            if row["event"] == "answered" and site in row["details"]["replied"]:
-                return True
-        return False
-
-    def has_answered(self, site: str) -> bool:
-        """Return whether the server has accepted any answer of a site."""
-        for row in self.audit_rows:
-            if row["event"] == "answered" and site in _answered_sites(row):
-                return True
-        return False
-
-    def committed_evaluations(self) -> set[_Evaluation]:
-        """Return each evaluation whose numbers the run must hold, by its audit log.
-
-        The numbers are in the run's logs from the next commit on. A run that is resumed drops the
-        numbers of the rounds after the one from which it goes on.
-        """
-        # Evaluation -> round of the exchange in which the site was asked for it.
-        committed: dict[_Evaluation, int] = {}
-        pending: dict[_Evaluation, int] = {}
-        for request, row in pairwise(self.audit_rows):
-            event = row["event"]
-            details = row["details"]
-            if event == "answered":
-                asked_round, part = _exchange(request)
-                for site in details["evaluated"]:
-                    pending[site, self._model_round(asked_round, part)] = asked_round
-            elif event == "committed" or (event == "ended" and details["status"] == "finished"):
-                committed |= pending
-                pending = {}
-            elif event == "resumed":
-                last_round = details["round"]
-                committed = {
-                    evaluation: asked_round
-                    for evaluation, asked_round in committed.items()
-                    if asked_round <= last_round
-                }
-                pending = {}
-        return set(committed)
-
-    def _model_round(self, asked_round: int, part: int) -> int:
-        """Return how many rounds had trained the model that an exchange evaluates."""
-        round_, first_part = evaluation_turn(self.algorithm, asked_round)
-        is_evaluation_of_round = round_ == asked_round and first_part <= part
-        return asked_round if is_evaluation_of_round else asked_round - 1
+    def complete(self) -> set[str]:
+        """Names of the sites whose log knows all answers of the run."""
+        return self.last_requests.keys() - set(self.later)
 
 
-def check_against(
-    folder: Path, audit_rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any] | Survey
-) -> int:
-    """Compare a site's log with the server's log of the run.
+def compared(server: ServerRecord, record: SiteRecord) -> SiteAnswers:
+    """Compare a site's log with the server's audit log.
 
     Args:
-        folder: the run folder.
-        audit_rows: the lines of its audit log.
+        server: the server's side of the run.
         record: the site's log; it may end earlier than the run.
-        algorithm: the run's algorithm, which says when models are evaluated.
-
-    Returns:
-        The number of answers in the audit log to requests after the end of the site's log.
 
     Raises:
-        RunError: the site's log contradicts the audit log, and the error names the first such line
-            of the audit log; or it contradicts the numbers in the run folder.
+        RunError: they contradict each other, and the error names the first such line of the audit
+            log.
     """
-    server = _ServerRecord(folder, audit_rows, algorithm)
     last_requests = _check_requests(server, record)
     later_answers = _check_replies(server, record, last_requests)
-    _check_numbers(server, record, last_requests)
-    _check_surveys(server, record, sites=last_requests.keys())
+    unused = _unused_answers(server, record)
+    return SiteAnswers(record, last_requests, later_answers, unused)
+
+
+def check_given(server: ServerRecord, answers: SiteAnswers) -> None:
+    """Compare what the run folder says of sites with what they gave, by their log.
+
+    Args:
+        server: the server's side of the run, whose own logs agree with each other.
+        answers: the sites' log.
+
+    Raises:
+        RunError: the run folder says something else, or holds nothing where the sites gave numbers.
+    """
+    record = answers.record
+    _check_numbers(server, record, answers.last_requests)
+    _check_trainings(server, record, answers.last_requests)
+    _check_surveys(server, record, sites=answers.last_requests.keys())
     # A log that ends earlier may lack a card that the site has given.
-    _check_cards(server, record, sites=last_requests.keys() - set(later_answers))
-    return len(later_answers)
+    _check_cards(server, record, sites=answers.complete)
+    _check_origins(server, record, sites=answers.complete)
 
 
-def _check_requests(server: _ServerRecord, record: SiteRecord) -> dict[str, Row]:
+def _check_requests(server: ServerRecord, record: SiteRecord) -> dict[str, Row]:
     """Check that the audit log holds all requests in a site's log, as the site received them.
 
     Returns:
@@ -144,14 +99,14 @@ def _check_requests(server: _ServerRecord, record: SiteRecord) -> dict[str, Row]
     return last_requests
 
 
-def _checked_request(server: _ServerRecord, record: SiteRecord, site_row: Row) -> Row:
+def _checked_request(server: ServerRecord, record: SiteRecord, site_row: Row) -> Row:
     """Return the line of the audit log with the request in a line of a site's log.
 
     Raises:
         RunError: there is no such request, or the site was asked for something else.
     """
     request = server.request_of_hash.get(site_row["last_hash"])
-    if request is None or _exchange(request) != (site_row["round"], site_row["part"]):
+    if request is None or turn_of(request) != (site_row["round"], site_row["part"]):
         raise _contradicted(server, record, site_row)
     if site_row["task"] == DECRYPT:
         # The audit log has no line of its own for the request to decrypt a sum of updates.
@@ -173,7 +128,7 @@ def _checked_request(server: _ServerRecord, record: SiteRecord, site_row: Row) -
 
 
 def _check_replies(
-    server: _ServerRecord, record: SiteRecord, last_requests: Mapping[str, Row]
+    server: ServerRecord, record: SiteRecord, last_requests: Mapping[str, Row]
 ) -> list[str]:
     """Check that a site's log holds the answers that the audit log names, up to its end.
 
@@ -182,7 +137,7 @@ def _check_replies(
     """
     later_answers = []
     for request, answered in server.answers():
-        for site in sorted(_answered_sites(answered) & last_requests.keys()):
+        for site in sorted(answered_sites(answered) & last_requests.keys()):
             if request["seq"] > last_requests[site]["seq"]:
                 later_answers.append(site)
             else:
@@ -199,7 +154,43 @@ def _check_reply(request: Row, answered: Row, record: SiteRecord, site: str) -> 
         record: the site's log, which does not end before the request.
         site: name of the site.
     """
-    answers = [
+    answers = _answers_to(request, record, site)
+    if not answers:
+        expected = f"only answers to requests that {site}'s log knows"
+        problem = f"one to line {request['seq']}, which it does not know"
+        raise fault(answered["seq"], expected, problem)
+    update = answered["details"]["updates"].get(site)
+    # A site that keeps all that it trains gives an update without arrays.
+    given_updates = [row["gave"] or arrays_digest({}) for row in answers]
+    if update and update not in given_updates:
+        digests = ", ".join(given_updates)
+        place = record.place(answers[-1])
+        expected = f"the update that {site} gave, SHA-256 {digests} ({place})"
+        raise fault(answered["seq"], expected, update)
+
+
+def _unused_answers(server: ServerRecord, record: SiteRecord) -> int:
+    """Return the number of answers of sites that the server calls failed, or says nothing of.
+
+    They may have been lost on their way, or be too few for an average. A site that was asked for
+    the same again has answered twice, which is one answer.
+    """
+    answered = {request["hash"]: row["details"] for request, row in server.answers()}
+    unused = set()
+    for row in record.rows:
+        if row["event"] != "answered" or row["task"] == DECRYPT:
+            continue
+        details = answered.get(row["last_hash"], {"replied": [], "evaluated": []})
+        lacks_update = row["gave"] and row["site"] not in details["replied"]
+        lacks_numbers = row["metrics"] and row["site"] not in details["evaluated"]
+        if lacks_update or lacks_numbers:
+            unused.add((row["site"], row["last_hash"]))
+    return len(unused)
+
+
+def _answers_to(request: Row, record: SiteRecord, site: str) -> list[Row]:
+    """Return the lines of a site's log with its answers to a request of the audit log."""
+    return [
         row
         for row in record.rows
         if row["site"] == site
@@ -207,20 +198,10 @@ def _check_reply(request: Row, answered: Row, record: SiteRecord, site: str) -> 
         and row["event"] == "answered"
         and row["task"] != DECRYPT
     ]
-    if not answers:
-        expected = f"only answers to requests that {site}'s log knows"
-        problem = f"one to line {request['seq']}, which it does not know"
-        raise fault(answered["seq"], expected, problem)
-    update = answered["details"]["updates"].get(site)
-    if update and update not in [row["gave"] for row in answers]:
-        digests = ", ".join(str(row["gave"]) for row in answers)
-        place = record.place(answers[-1])
-        expected = f"the update that {site} gave, SHA-256 {digests} ({place})"
-        raise fault(answered["seq"], expected, update)
 
 
 def _check_numbers(
-    server: _ServerRecord, record: SiteRecord, last_requests: Mapping[str, Row]
+    server: ServerRecord, record: SiteRecord, last_requests: Mapping[str, Row]
 ) -> None:
     """Check that metrics.jsonl and binned.jsonl hold exactly the numbers that a site gave.
 
@@ -229,17 +210,17 @@ def _check_numbers(
         record: the site's log.
         last_requests: site -> the line of the audit log with the last request in the site's log.
     """
-    committed = server.committed_evaluations()
-    reported_numbers: dict[str, Mapping[_Evaluation, Any]] = {
-        "metrics": _metrics(server.folder),
-        "binned": _binned(server.folder),
+    committed = server.evaluations(server.exchanges.committed)
+    reported_numbers: dict[str, Mapping[Evaluation, Any]] = {
+        "metrics": _metrics(server),
+        "binned": dict(_by_evaluation(server.rows("binned"))),
     }
     for log, reported in reported_numbers.items():
         for site, last_request in last_requests.items():
             rounds = {round_ for name, round_ in {*reported, *committed} if name == site}
             for round_ in sorted(rounds):
                 turn = evaluation_turn(server.algorithm, round_)
-                if turn > _exchange(last_request):
+                if turn > turn_of(last_request):
                     continue  # The site's log ends before the evaluation.
                 given_digests = _given_digests(record, site, turn, log)
                 where = f"{log}.jsonl, round {round_}, {site}"
@@ -250,7 +231,74 @@ def _check_numbers(
                     raise _other_numbers(where, record, "none")
 
 
-def _given_digests(record: SiteRecord, site: str, turn: _Exchange, log: str) -> set[str]:
+def _check_trainings(
+    server: ServerRecord, record: SiteRecord, last_requests: Mapping[str, Row]
+) -> None:
+    """Check that metrics.jsonl holds the numbers of training images that a site gave.
+
+    The rows of several exchanges of one round do not tell which exchange they are of, so they are
+    compared together.
+
+    Args:
+        server: the server's side of the run.
+        record: the site's log.
+        last_requests: site -> the line of the audit log with the last request in the site's log.
+    """
+    reported = _reported_images(server)
+    for site, last_request in last_requests.items():
+        exchanges_of_round: dict[int, list[AnsweredExchange]] = {}
+        for exchange in server.exchanges.named:
+            if exchange.tasked(site):
+                exchanges_of_round.setdefault(exchange.round, []).append(exchange)
+        for round_, exchanges in sorted(exchanges_of_round.items()):
+            last_exchange = max(exchange.request["seq"] for exchange in exchanges)
+            if last_exchange > last_request["seq"]:
+                continue  # The site's log ends before it.
+            required, possible = _given_images(server, record, site, exchanges)
+            found = reported.get((site, round_), Counter())
+            if not required <= found <= possible:
+                where = f"metrics.jsonl, round {round_}, {site}, images of its training"
+                raise _other_numbers(where, record, "others" if found else "none")
+
+
+def _reported_images(server: ServerRecord) -> dict[tuple[str, int], Counter[_Images]]:
+    """Return site, round -> the numbers of training images of each exchange, by metrics.jsonl."""
+    columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
+    for row in server.rows("metrics"):
+        if row["split"] == "train" and row["name"] in _IMAGES:
+            names = columns.setdefault((row["site"], row["round"]), {name: [] for name in _IMAGES})
+            names[row["name"]].append((row["value"], row["n"]))
+    return {training: Counter(zip_longest(*names.values())) for training, names in columns.items()}
+
+
+def _given_images(
+    server: ServerRecord, record: SiteRecord, site: str, exchanges: Iterable[AnsweredExchange]
+) -> tuple[Counter[_Images], Counter[_Images]]:
+    """Return the numbers of training images that a site gave in the exchanges of one round.
+
+    Returns:
+        Those that metrics.jsonl must hold, and all those that it may hold. It need not hold those
+        of an answer that the server did not use, by its audit log, or has not committed yet.
+    """
+    required: Counter[_Images] = Counter()
+    possible: Counter[_Images] = Counter()
+    committed = {exchange.request["seq"] for exchange in server.exchanges.committed}
+    for exchange in exchanges:
+        given = set()
+        for row in _answers_to(exchange.request, record, site):
+            if row["labelled"] is None:  # It is of a survey.
+                continue
+            all_images = row["labelled"] + row["unlabelled"]
+            given.add(tuple((row[name], all_images) for name in _IMAGES))
+        possible.update(given)
+        is_used = site in exchange.answers["details"]["replied"]
+        # A site that was asked again in the same exchange may have given two answers.
+        if is_used and exchange.request["seq"] in committed and len(given) == 1:
+            required.update(given)
+    return required, possible
+
+
+def _given_digests(record: SiteRecord, site: str, turn: Turn, log: str) -> set[str]:
     """Return the digests of the numbers that a site gave in an exchange or later in its round.
 
     Args:
@@ -269,7 +317,7 @@ def _given_digests(record: SiteRecord, site: str, turn: _Exchange, log: str) -> 
     return digests
 
 
-def _check_surveys(server: _ServerRecord, record: SiteRecord, sites: Collection[str]) -> None:
+def _check_surveys(server: ServerRecord, record: SiteRecord, sites: Collection[str]) -> None:
     """Check that surveys.jsonl holds exactly the surveys that sites gave.
 
     Args:
@@ -278,9 +326,9 @@ def _check_surveys(server: _ServerRecord, record: SiteRecord, sites: Collection[
         sites: names of the sites to check.
     """
     reported_digests = {}
-    for survey in _lines(server.folder / "surveys.jsonl"):
+    for survey in server.rows("surveys"):
         site = survey.pop("site")
-        survey.pop("round", None)
+        del survey["round"]
         reported_digests[site] = digest(survey)
     for site in sorted(sites):
         given_digests = _logged_digests(record, site, "survey")
@@ -292,7 +340,7 @@ def _check_surveys(server: _ServerRecord, record: SiteRecord, sites: Collection[
             raise _other_numbers(where, record, "none")
 
 
-def _check_cards(server: _ServerRecord, record: SiteRecord, sites: Collection[str]) -> None:
+def _check_cards(server: ServerRecord, record: SiteRecord, sites: Collection[str]) -> None:
     """Check that run.json holds the cards that sites gave, and no others.
 
     Args:
@@ -310,6 +358,38 @@ def _check_cards(server: _ServerRecord, record: SiteRecord, sites: Collection[st
                 raise _other_card(where, record, found)
         elif given_digests and info.status == "finished" and server.has_answered(site):
             raise _other_card(where, record, "none")
+
+
+def _check_origins(server: ServerRecord, record: SiteRecord, sites: Collection[str]) -> None:
+    """Check that run.json says of sites' images what the sites said: whether fedward drew them.
+
+    Args:
+        server: the server's side of the run.
+        record: the log of the sites. Logs of earlier versions do not say it.
+        sites: names of the sites to check, whose log knows all answers of the run.
+    """
+    info = read_info(server.folder)
+    for site in sorted(sites):
+        said = {
+            bool(row["synthetic"])
+            for row in record.rows
+            if row["site"] == site
+            and row["event"] == "answered"
+            and row["task"] != DECRYPT
+            and "synthetic" in row
+        }
+        if not said:
+            continue
+        found = info.synthetic.get(site)
+        # The server notes it with the next commit.
+        may_be_missing = info.status != "finished" or not server.has_answered(site)
+        if found not in said and not (found is None and may_be_missing):
+            raise RunError(
+                f"synthetic of {site} in run.json",
+                expected=f"{' or '.join(map(str, sorted(said)))}, by {record.file}",
+                found=str(found),
+                remedy="Do not rely on it; ask the site whether its images are real.",
+            )
 
 
 def _logged_digests(record: SiteRecord, site: str, kind: str) -> set[str]:
@@ -344,12 +424,12 @@ def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
     )
 
 
-def _metrics(folder: Path) -> dict[_Evaluation, list[Any]]:
+def _metrics(server: ServerRecord) -> dict[Evaluation, list[Any]]:
     """Return the rows of metrics.jsonl by evaluation, in the form that the site gave."""
-    reported: dict[_Evaluation, list[Any]] = {}
+    reported: dict[Evaluation, list[Any]] = {}
     # Only the first row of a site, round and split names the classes.
-    classes: dict[tuple[_Evaluation, str], Any] = {}
-    for evaluation, row in _rows(folder / "metrics.jsonl"):
+    classes: dict[tuple[Evaluation, str], Any] = {}
+    for evaluation, row in _by_evaluation(server.rows("metrics")):
         split = row["split"]
         # Rows of the split ``train`` are about the training of a round, not about an evaluation.
         if split in get_args(Split):
@@ -358,27 +438,17 @@ def _metrics(folder: Path) -> dict[_Evaluation, list[Any]]:
     return reported
 
 
-def _binned(folder: Path) -> dict[_Evaluation, Any]:
-    """Return the counts of binned.jsonl by evaluation; the last row replaces earlier ones."""
-    return dict(_rows(folder / "binned.jsonl"))
-
-
-def _rows(log: Path) -> Iterator[tuple[_Evaluation, dict[str, Any]]]:
-    """Yield the evaluation of each row of a run's log, and the row's other fields."""
-    for row in _lines(log):
+def _by_evaluation(
+    rows: Iterable[dict[str, Any]],
+) -> Iterator[tuple[Evaluation, dict[str, Any]]]:
+    """Yield the evaluation of each row of a log, and the row's other fields."""
+    for row in rows:
         site = row.pop("site")
         round_ = row.pop("round")
         yield (site, round_), row
 
 
-def _lines(log: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a run's log; none if it does not exist."""
-    if log.exists():
-        for line in log.read_text(encoding="utf-8").splitlines():
-            yield json.loads(line)
-
-
-def _contradicted(server: _ServerRecord, record: SiteRecord, site_row: Row) -> RunError:
+def _contradicted(server: ServerRecord, record: SiteRecord, site_row: Row) -> RunError:
     """Return the error about an audit log that lacks a line whose hash a site was shown.
 
     Args:
@@ -392,24 +462,14 @@ def _contradicted(server: _ServerRecord, record: SiteRecord, site_row: Row) -> R
         f"({record.place(site_row)}) "
         f"in round {site_row['round']}, part {site_row['part']}"
     )
-    same_exchange = [row["seq"] for row in server.requests if _exchange(row) == exchange]
+    same_exchange = [row["seq"] for row in server.requests if turn_of(row) == exchange]
     if same_exchange:
         problem = "another: this line or one before it was changed, or some are missing"
         return fault(same_exchange[-1], expected, problem)
     if None not in exchange:  # A site's line may lack a round or a part.
-        later_exchanges = [row["seq"] for row in server.requests if _exchange(row) > exchange]
+        later_exchanges = [row["seq"] for row in server.requests if turn_of(row) > exchange]
         if later_exchanges:
             problem = "a later round: lines before this one were removed, or never written"
             return fault(later_exchanges[0], expected, problem)
     problem = "the end of the log: it was cut, or the request is missing"
     return fault(len(server.audit_rows) + 1, expected, problem)
-
-
-def _exchange(row: Row) -> _Exchange:
-    """Return round and part of the request in a line of the audit log."""
-    return row["details"]["round"], row["details"]["part"]
-
-
-def _answered_sites(row: Row) -> set[str]:
-    """Return the sites whose answers the server has accepted, by a line with answers."""
-    return {*row["details"]["replied"], *row["details"]["evaluated"]}

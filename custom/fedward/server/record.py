@@ -1,9 +1,8 @@
 """What the run folder records of an exchange: rows of its logs, and the best model so far."""
 
 from collections.abc import Mapping
-from statistics import fmean
 
-from fedward.evaluation.selection import MetricRow, judged_by_most, latest_best
+from fedward.evaluation.selection import MetricRow, latest_best, mean_by_most, named_mean
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
@@ -57,7 +56,8 @@ def _record_evaluation(run: RunFolder, exchange: Exchange, site: str, answer: An
             del fields["classes"]
         splits_with_classes.add(metric.split)
         run.append("metrics", MetricRow(exchange.model_round, site, **fields))
-    if answer.binned:
+    # Counts without a metric are of an evaluation that was not asked for.
+    if answer.binned and answer.metrics:
         fields = answer.binned.model_dump(exclude={"subgroups", "clusters"})
         columns = answer.binned.subgroups
         clusters = answer.binned.clusters
@@ -128,15 +128,15 @@ def keep_best(
 
     ``values``: of :func:`key_values`.
     """
-    if not judged_by_most(values, run.sites):
+    mean = mean_by_most(values, run.sites)
+    if mean is None:
         return
     round_ = exchange.model_round
-    mean = fmean(value for value in values.values() if value is not None)
     candidates = {round_: mean}
     best = run.best()
     if best:
         best_round, best_value = best
         candidates[best_round] = best_value
     if latest_best(candidates) == round_:
-        about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
+        about = {"round": round_, "metric": named_mean(key_metric), "value": mean}
         run.keep_best(exchange.model, about)

@@ -9,7 +9,8 @@ hash cannot guess the line.
 event           details
 ==============  ===================================================================================
 ``begun``       hash of the experiment, engine, sites, seed, versions; hash of the weights it
-                starts from, if they are not fresh
+                starts from, if they are not fresh; of the frozen part of its network, if it has
+                one; of what else run.json says of the beginning
 ``joined``      sites that take part from now on
 ``unusable``    a saved state that a resumed run cannot use: its round, and what is wrong with it
 ``resumed``     the round after which the run goes on, and the hash of its saved state

@@ -32,6 +32,11 @@ from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates
 
+_BEGINNING = ("method", "job", "settings", "init", "leaks", "private", "untrained")
+"""Fields of run.json that are known when a run begins, and do not change.
+
+The audit log names the others in its first line by themselves.
+"""
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
 
@@ -135,6 +140,7 @@ class RunFolder:
             facts["init"] = init["sha256"]
         if base:
             facts["base"] = base
+        facts["beginning"] = beginning_digest(info)
         run.audit.add("begun", experiment=experiment.digest, **facts)
         run._save_info()
         return run
@@ -334,20 +340,28 @@ class RunFolder:
             state: the model.
             sidecar: further JSON values for the JSON file.
         """
+        about = self.described(state)
+        save_model(self.path / f"{name}.safetensors", state)
+        save_json(self.path / f"{name}.json", {**about, **sidecar})
+
+    def described(self, tensors: Collection[str]) -> dict[str, Any]:
+        """Return what the JSON file beside each model of the run says.
+
+        ``tensors``: names of the model's tensors.
+        """
         experiment = self.info.experiment
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
         if self.info.base:
             about |= {"trainable": experiment["trainable"], "base": self.info.base}
         untrained_beginnings = self.info.untrained + self.info.private
-        untrained = [key for key in state if key.startswith(untrained_beginnings)]
+        untrained = [key for key in tensors if key.startswith(untrained_beginnings)]
         if untrained:
             about["untrained"] = untrained
             if self.info.untrained:
                 about["note"] = "No round trained these tensors."
             else:
                 about["note"] = "Each site trained its own of these, and kept it."
-        save_model(self.path / f"{name}.safetensors", state)
-        save_json(self.path / f"{name}.json", {"format": FORMAT, **about, **sidecar})
+        return {"format": FORMAT, **about}
 
     def set_status(self, status: Status, summary: Summary) -> None:
         """Record that the run is ``running`` again, ``finished`` or ``failed``.
@@ -454,3 +468,9 @@ def info_digest(info: RunInfo) -> str:
     content = info.dumped()
     content.pop("audit", None)
     return digest(content)
+
+
+def beginning_digest(info: RunInfo) -> str:
+    """Return the SHA-256 of those fields of run.json that only the run's beginning sets."""
+    content = info.dumped()
+    return digest({name: content[name] for name in _BEGINNING if name in content})
