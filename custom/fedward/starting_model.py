@@ -21,6 +21,7 @@ from fedward.protocol import wire
 from fedward.storage import audit
 from fedward.storage.info import FORMAT, RunInfo
 from fedward.storage.model_files import StoredState
+from fedward.storage.plain_files import require_plain
 from fedward.storage.run_folder import RunFolder
 
 _NAME_A_RUN = (
@@ -93,12 +94,15 @@ class Weights:
         Raises:
             ConfigError: there are no weights, the run has not finished, or they are not those that
                 ``facts`` or the run's own audit log record.
-            RunError: there are no ``facts``, and the folder has no readable run.json.
+            RunError: there are no ``facts``, and the folder has no readable run.json, or holds a
+                pipe or a link.
         """
         model = files / "model.safetensors"
         sidecar = files / "model.json"
         where = f"weights of {facts['folder']} in {files}" if facts else option("init", files)
         try:
+            if not facts:
+                require_plain(files, model)
             sha256 = file_digest(model)
             recorded = facts["sha256"] if facts else _recorded_digest(files)
             # Nothing in the file is read before its hash is known to be right.

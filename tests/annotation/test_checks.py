@@ -226,3 +226,68 @@ def test_an_example_is_left_out_once_its_group_is_asked_about(clinic: Any) -> No
     assert client.get("/image?id=s03").status_code == 404, "nobody asks, and it is no example"
     clinic.ask("s05")
     assert client.get("/examples").get_json() == {"NV": ["s04"]}
+
+
+CHECK = pytest.mark.proves(
+    "files",
+    "a reader's message that calls the answer to a check a change of an own answer",
+    "refused, or stored as the answer to the check; no label comes of it",
+)
+
+
+@CHECK
+def test_an_image_of_known_class_gets_no_label_as_an_own_answer(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    """Nobody asked about it, whatever the page claims to have shown."""
+    queue = by(known=KNOWN)
+    anna = make_clinician(queue, "Anna")
+    with pytest.raises(Stale, match="Nothing was changed"):
+        anna.desk.answer(Message("Anna", "s60", "label", "BCC", anna.key(), 0, again=True))
+    assert queue.labels() == {}
+    anna.say("s00", "NV")
+    while (image := anna.desk.view("Anna").image).sample_id not in KNOWN:
+        anna.say(image.sample_id, "NV")
+    before = queue.labels()
+    check = image.sample_id
+    anna.desk.answer(Message("Anna", check, "label", "BCC", anna.key(), 0, again=True))
+    assert queue.labels() == before, "it is the answer to the check that was due"
+    assert queue.own_agreement() == {"Anna": OwnAgreement(known=1, right=0)}
+    with queue.database.reading() as database:
+        newest = database.execute("SELECT max(answer) FROM answers").fetchone()[0]
+    with pytest.raises(Stale):
+        anna.desk.answer(Message("Anna", check, "label", "SCC", anna.key(), newest, again=True))
+    assert queue.labels() == before
+
+
+@CHECK
+def test_a_page_that_claims_an_own_answer_makes_no_label(clinic: Any) -> None:
+    known = "reading: {known: {s04: NV, s05: MEL}}\n"
+    clinic.site_file.write_text(clinic.site_file.read_text() + known)
+    clinic.ask(*clinic.ids[:4])
+    queue = queue_of(clinic.site_file)
+    pictures = Pictures(clinic.site_file, ("MEL", "NV"))
+    desk = Desk(queue, pictures.ids, ("MEL", "NV"))
+    client = come_in(Page(desk, pictures, Guard("t" * 43, "::1")), "t" * 43)
+    body = {"annotator": "Anna", "sample_id": "s04", "seen": 0, "kind": "label", "label": "MEL"}
+    response = client.post("/answer", json=body | {"key": f"{1:032x}", "again": True})
+    assert response.status_code == 409
+    assert queue.labels() == {}
+    assert queue.decisions() == []
+
+
+def test_an_honest_second_answer_corrects_the_first_beside_checks(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    queue = by(repeat=1.0, known={**KNOWN, "s00": "NV"})
+    anna = make_clinician(queue, "Anna")
+    anna.say("s00", "NV")
+    view = anna.desk.view("Anna", "s00", again=True)
+    assert view.own == "NV"
+    anna.desk.answer(Message("Anna", "s00", "label", "MEL", anna.key(), view.seen, again=True))
+    assert queue.labels() == {"s00": "MEL"}, "a run asks about it: it is no check"
+    ben = make_clinician(queue, "Ben")
+    ben.desk.answer(Message("Ben", "s01", "label", "MEL", ben.key(), 0, again=True))
+    assert queue.labels()["s01"] == "MEL", (
+        "a first answer to a question is one, whatever is claimed"
+    )

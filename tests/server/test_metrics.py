@@ -125,6 +125,18 @@ def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
     ]
 
 
+def test_the_runs_folder_is_not_searched_after_each_round(tmp_path, run, monkeypatch):
+    """A run of a thousand sites has tens of thousands of files."""
+
+    def search(folder: Path) -> None:
+        raise AssertionError("the folder is searched")
+
+    monkeypatch.setattr("fedward.storage.info.require_plain_files", search)
+    metrics = JobMetrics(tmp_path, "my job", "1-a")
+    metrics(run)
+    assert samples(metrics.path)["fedward_round",] is not None
+
+
 @pytest.mark.proves(
     "files",
     "a link in place of a file of metrics",

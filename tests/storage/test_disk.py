@@ -8,7 +8,7 @@ import pytest
 
 from fedward.errors import ConfigError
 from fedward.inference.whole import require_own_place, whole
-from fedward.storage.disk import replacing
+from fedward.storage.disk import append, make_new_folder, replacing
 
 
 @pytest.mark.parametrize("writing", [replacing, whole])
@@ -33,4 +33,58 @@ def test_a_file_is_replaced_whole(tmp_path):
         partial.write_text("new")
         assert file.read_text() == "old"
     assert file.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+def test_nothing_is_added_to_a_link_or_a_pipe(tmp_path, kind):
+    file = tmp_path / "file"
+    target = tmp_path / "target"
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(target)
+        if kind == "link":
+            target.write_text("mine")
+    with pytest.raises(OSError, match="it is a link, a pipe or a device, and not a file"):
+        append(file, b"line\n")
+    assert (target.read_text() if target.exists() else "") == ("mine" if kind == "link" else "")
+    assert target.exists() == (kind == "link")
+
+
+def test_lines_are_added_to_a_file_in_a_linked_folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for line in (b"1\n", b"2\n"):
+        append(tmp_path / "link" / "file", line, 0o600)
+    assert (tmp_path / "folder" / "file").read_text() == "1\n2\n"
+    assert stat.S_IMODE((tmp_path / "folder" / "file").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "file", "folder", "nothing"])
+def test_a_new_folder_takes_the_place_of_what_is_there(tmp_path, kind):
+    folder = tmp_path / "folder"
+    target = tmp_path / "target"
+    if kind != "dangling":
+        target.mkdir()
+        (target / "mine").touch()
+    if kind in ("link", "dangling"):
+        folder.symlink_to(target)
+    elif kind == "file":
+        folder.touch()
+    elif kind == "folder":
+        (folder / "deep").mkdir(parents=True)
+    make_new_folder(folder)
+    assert folder.is_dir()
+    assert not folder.is_symlink()
+    assert list(folder.iterdir()) == []
+    assert (target / "mine").exists() == (kind != "dangling")
+
+
+def test_writers_with_marks_do_not_share_a_partial_file(tmp_path):
+    file = tmp_path / "file"
+    with replacing(file, ".1") as first, replacing(file, ".2") as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert file.read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -55,7 +55,10 @@ class Message:
     remark: Remark = field(default_factory=Remark)
     """What the reader added."""
     again: bool = False
-    """Whether the page showed the annotator's own earlier answer, which this one replaces."""
+    """Whether the page showed the annotator's own earlier answer, which this one replaces.
+
+    It counts only if a run asks about the image and the annotator has answered that question.
+    """
 
 
 @dataclass(frozen=True)
@@ -375,20 +378,19 @@ class Desk:
         Raises:
             Stale: the check that the page showed is no longer due, because of another tab.
         """
-        has_checks = self.rules.repeat or self.rules.known
-        if message.again or not has_checks:
+        if not (self.rules.repeat or self.rules.known):
             return "question"
         shown = self._shown(database)
+        asked = next((question for question in shown if message.sample_id in question.ids), None)
+        is_answered = asked is not None and asked.by(message.annotator) is not None
+        # The page's word alone would turn the answer to a check into a label.
+        if message.again and is_answered:
+            return "question"
         images = self.rules.together(message.sample_id)
         for check in checks.due(database, self.rules, message.annotator, shown, self._can_show):
             if check.sample_id in images:
                 return check.purpose
-        for question in shown:
-            if message.sample_id in question.ids:
-                if question.by(message.annotator):
-                    raise Stale(message.annotator, _ALREADY_ANSWERED)
-                return "question"
-        if message.sample_id in self.rules.known:
+        if is_answered or (asked is None and message.sample_id in self.rules.known):
             raise Stale(message.annotator, _ALREADY_ANSWERED)
         return "question"
 

@@ -170,7 +170,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         if not self.folder:
             return {}
         try:
-            stats = progress(self.folder)
+            stats = progress(self.folder, is_own=True)
         except FedwardError as error:
             return {"error": str(error)}
         if stats["status"] == "running":

@@ -19,7 +19,7 @@ from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.table import read_table
-from fedward.storage.disk import PRIVATE, append, make_folder
+from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
 
 _LABEL_ARRAYS = ("train_labels", "val_labels", "test_labels", "labels")
@@ -111,9 +111,8 @@ def note_answers(
         make_folder(folder, PRIVATE)
         images = GroupedImages.of_site(data.test, source.file)
         content = {"labels": images.labels.tolist(), "groups": images.groups.tolist()}
-        partial = about.with_suffix(".partial")
-        partial.write_text(json.dumps(content), "utf-8")
-        partial.replace(about)
+        with replacing(about) as partial:
+            partial.write_text(json.dumps(content), "utf-8")
     row = AnswerRow(round=round_, answers=" ".join(map(str, answers.tolist())))
     append(folder / f"{run}.jsonl", written(row).encode())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedward.registry import SURVEY
 from fedward.runs.run import Run
+from fedward.storage.disk import replacing
 from fedward.storage.outputs import REPORT, SHEET
 
 __all__ = ["Run", "write_report"]
@@ -42,7 +43,10 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
         pages = {REPORT: render(run, others), SHEET: render_sheet(run, others)}
     for name, page in pages.items():
         # Of this process alone: a run may write its report while a person does.
-        partial = folder / f"{name}.{os.getpid()}.partial"
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(folder / name)
+        own_mark = f".{os.getpid()}"
+        with (
+            replacing(folder / name, own_mark) as partial,
+            partial.open("x", encoding="utf-8") as file,
+        ):
+            file.write(page)
     return folder / REPORT

@@ -35,8 +35,8 @@ class JobMetrics:
 
 
 def families(run_folder: Path) -> Iterator[Family]:
-    """Yield what is known of a run; unknown numbers are left out."""
-    state = progress(run_folder)
+    """Yield what is known of a run that this process writes; unknown numbers are left out."""
+    state = progress(run_folder, is_own=True)
     yield Family("round", "Rounds committed.", {(): state["round"]})
     yield Family("rounds_planned", "Rounds the run is to have.", {(): state["rounds"]})
     statuses: Values = {(name,): float(name == state["status"]) for name in _STATUSES}

@@ -14,6 +14,7 @@ from fedward.methods import settings_of
 from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
+from fedward.storage.info import read_info
 from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
@@ -22,8 +23,11 @@ from fedward.text import count
 WIDTH = 80
 
 
-def progress(run_folder: Path) -> dict[str, Any]:
+def progress(run_folder: Path, *, is_own: bool = False) -> dict[str, Any]:
     """Return how far a run is, as plain JSON values.
+
+    ``is_own`` says that this process writes the run: its folder is then not searched for links and
+    pipes, which would take long after each of its rounds.
 
     A value that is not known yet is None:
 
@@ -54,7 +58,8 @@ def progress(run_folder: Path) -> dict[str, Any]:
         RunError: the folder is not a run folder, or a file in it is broken.
     """
     try:
-        return _progress(RunFolder.reopen(run_folder))
+        info = read_info(run_folder, is_own=is_own)
+        return _progress(RunFolder(run_folder, info, records=(), reopened=True))
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(
             f"run folder {run_folder}",

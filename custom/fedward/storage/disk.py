@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,23 +46,42 @@ def replace(partial: Path, path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mark: str = "") -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` at the end of the block.
+
+    Args:
+        path: the file to replace.
+        mark: what the name of the new file has before its ending ``.partial``. Processes that may
+            write the same file at once have marks of their own.
 
     Raises:
         OSError: as :func:`replace` does.
     """
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}{mark}.partial")
     # A link that somebody left there would be followed.
     partial.unlink(missing_ok=True)
     yield partial
     replace(partial, path)
 
 
+def make_new_folder(folder: Path) -> None:
+    """Make an empty folder and its parents, in place of whatever is there; no link is followed."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
+    make_folder(folder)
+
+
 def append(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write at the end of a file; make the file with ``mode`` less the umask if there is none."""
+    """Write at the end of a file; make the file with ``mode`` less the umask if there is none.
+
+    Raises:
+        OSError: ``path`` is a link, a pipe or a device. A link may come with somebody else's folder
+            and lead to any file of this account.
+    """
     is_new = not path.exists()
-    with open(path, "ab", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    with open(path, "ab", opener=lambda name, flags: _open_own(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -68,8 +89,25 @@ def append(path: Path, content: bytes, mode: int = 0o666) -> None:
         sync(path.parent)
 
 
+def _open_own(name: str, flags: int, mode: int) -> int:
+    """Open a file as :func:`os.open` does; refuse a link, and what is no file, without waiting."""
+    refusal = OSError(errno.EINVAL, "it is a link, a pipe or a device, and not a file", name)
+    try:
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
+    except OSError as error:
+        # ELOOP is a link, and ENXIO a pipe without a reader or a socket.
+        if error.errno in (errno.ELOOP, errno.ENXIO) and os.path.lexists(name):
+            raise refusal from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise refusal
+    return descriptor
+
+
 def save_json(path: Path, value: Any) -> None:
     """Write JSON values, all of them or nothing; make the folder if need be."""
     make_folder(path.parent)
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(value, indent=1) + "\n"
+    with replacing(path) as partial, partial.open("x", encoding="utf-8") as file:
+        file.write(text)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.errors import RunError, reason_of
 from fedward.methods.requirements import EVERY_TENSOR
+from fedward.storage.plain_files import require_plain, require_plain_files
 
 FORMAT = 3
 """Version of the format of a run folder; any other is refused."""
@@ -112,15 +113,20 @@ class RunInfo(_Closed):
         return self.model_dump(mode="json", exclude_unset=True)
 
 
-def read_info(folder: Path) -> RunInfo:
+def read_info(folder: Path, *, is_own: bool = False) -> RunInfo:
     """Return the content of a run folder's run.json.
 
+    Args:
+        folder: the run folder.
+        is_own: whether this process writes the run. The folder of another one is first searched for
+            links, pipes and devices, at whatever depth, since the reader goes on to other files.
+
     Raises:
-        RunError: run.json is missing, broken, or of another format; or the folder holds a pipe or a
-            device, which would hold up a reader for ever.
+        RunError: run.json is missing, broken, or of another format; or the folder holds anything
+            but files and folders.
     """
     file = folder / "run.json"
-    _refuse_pipes_and_devices(folder)
+    require_plain(folder, file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -134,7 +140,7 @@ def read_info(folder: Path) -> RunInfo:
                 expected=f"format {FORMAT}",
                 found=f"format {file_format!r}"[:100],
             )
-        return RunInfo.model_validate(content)
+        info = RunInfo.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"run folder {folder}",
@@ -142,6 +148,10 @@ def read_info(folder: Path) -> RunInfo:
             expected="a readable run.json",
             found=_reason(error),
         ) from error
+    # Only now: a folder that is no run's, such as a person's home, would take minutes.
+    if not is_own:
+        require_plain_files(folder)
+    return info
 
 
 def _where_it_is(folder: Path) -> str:
@@ -159,16 +169,3 @@ def _reason(error: Exception) -> str:
     faults = error.errors(include_url=False, include_input=False)
     fields = dict.fromkeys(str(fault["loc"][0]) for fault in faults)
     return f"no or a broken {', '.join(fields)}"
-
-
-def _refuse_pipes_and_devices(folder: Path) -> None:
-    if not folder.is_dir():
-        return
-    for path in folder.iterdir():
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise RunError(
-                f"run folder {folder}",
-                "Remove it, or fetch the run again.",
-                expected="files and folders",
-                found=f"{path.name}, which is neither",
-            )

@@ -19,7 +19,14 @@ from safetensors.torch import save_file
 
 from fedward.errors import RunError
 from fedward.model_state import State
-from fedward.storage.disk import PRIVATE, make_folder, replacing, save_json, sync
+from fedward.storage.disk import (
+    PRIVATE,
+    make_folder,
+    make_new_folder,
+    replacing,
+    save_json,
+    sync,
+)
 from fedward.storage.info import FORMAT
 
 StateT = TypeVar("StateT")
@@ -228,8 +235,7 @@ def save_state(folder: Path, state: Any) -> None:
         state: a dataclass. Mappings of tensors are saved as safetensors, all other fields as JSON.
     """
     partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    make_folder(partial)
+    make_new_folder(partial)
     numbers: dict[str, Any] = {}
     models: dict[str, State] = {}
     for item in fields(state):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from fedward.storage.disk import save_json
+from fedward.storage.disk import make_new_folder, save_json
 from fedward.storage.info import FORMAT
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[st
     """
     folder = run / FOLDER
     partial = folder.with_name(f"{FOLDER}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    make_new_folder(partial)
     for name, images in pictures.items():
         for number, image in enumerate(images, 1):
             _picture(image).save(partial / f"{number}-{name}.png")

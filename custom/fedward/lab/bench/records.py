@@ -20,6 +20,7 @@ from fedward.evaluation.names import OF_ANSWERS
 from fedward.faults import faults
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
+from fedward.storage.disk import replacing
 
 METRICS = (*OF_ANSWERS, "auroc_macro")
 """Metrics that a line keeps of each protocol; lines that were written before have fewer.
@@ -253,6 +254,5 @@ def add_records(file: Path, added: Iterable[Record]) -> None:
     with _locked(file.parent):
         records = {**read_records(file), **{record.cell: record for record in added}}
         lines = [f"{json.dumps(asdict(records[cell]))}\n" for cell in sorted(records)]
-        partial = file.with_suffix(".partial")
-        partial.write_text("".join(lines), "utf-8")
-        partial.replace(file)
+        with replacing(file) as partial:
+            partial.write_text("".join(lines), "utf-8")
