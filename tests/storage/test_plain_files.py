@@ -206,12 +206,13 @@ def test_what_a_running_run_removes_meanwhile_is_passed_over(
 
 
 @HANDED_OVER
-@pytest.mark.parametrize("name", [f"clinician.html.{os.getpid()}.partial", LOG, "report.html"])
+@pytest.mark.parametrize("name", ["clinician.html.PROCESS.partial", LOG, "report.html"])
 def test_a_report_refuses_a_link_that_it_would_write_through(
     run: Path, precious: Path, name: str
 ) -> None:
-    (run / name).unlink(missing_ok=True)
-    (run / name).symlink_to(precious)
+    path = run / name.replace("PROCESS", str(os.getpid()))
+    path.unlink(missing_ok=True)
+    path.symlink_to(precious)
     assert main(["report", str(run)]) == 1
     assert precious.read_text() == "mine"
 
