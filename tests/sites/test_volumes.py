@@ -200,8 +200,8 @@ BROKEN = {
     "RGB": (rgb, "colours or complex"),
     "complex": (lambda path: write(path, body().astype(np.complex64)), "colours or complex"),
     "no orientation": (flat, "where right, front and head are"),
-    "text": (lambda path: path.write_text(SECRET), "cannot be read"),
-    "nothing": (lambda path: path.write_bytes(b""), "cannot be read"),
+    "text": (lambda path: path.write_text(SECRET), "a NIfTI file, found one that begins otherwise"),
+    "nothing": (lambda path: path.write_bytes(b""), "a NIfTI file, found one that begins"),
 }
 
 

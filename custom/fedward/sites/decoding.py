@@ -5,8 +5,10 @@ This file stands alone, with NumPy and Pillow: an exported bundle takes a copy o
 """
 
 import math
+import re
+import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.Image import Transpose
+from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import (
     BITSPERSAMPLE,
     PHOTOMETRIC_INTERPRETATION,
@@ -99,6 +102,34 @@ _SCALED_AT_ONCE = 2**15
 """Values that are scaled at once."""
 _MOST_COUNTED = 2**16
 """Different whole numbers that are counted one by one at most."""
+_COUNTED_AT_ONCE = 2**20
+"""Values that are counted at once."""
+
+MOST_PAGES = 2**12
+"""Pages or frames of a file at most: a page may take a few bytes, and each of them takes time.
+
+The longest CT scans have about half as many slices.
+"""
+MOST_TAKEN = 2**32
+"""Pixels of all images of a file at most: 1,000 frames of 2048 x 2048.
+
+Pages may share their bytes, so that a small file holds thousands of the largest images.
+"""
+_MOST_FIELDS = 2**18
+"""Fields of all pages of a TIFF at most, 64 a page: pages may share them, and each takes time."""
+_MOST_PARTS = 2**16
+"""Strips or tiles of a page at most: one may take a few bytes, and each is read by itself."""
+_MOST_SCANS = 100
+"""Scans of a JPEG at most, as libtiff allows: one may take 100 bytes, and goes over all pixels.
+
+Progressive JPEGs have about ten.
+"""
+_SCAN = b"\xff\xda"
+"""Marker of a scan of a JPEG."""
+_WITH_LENGTH = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
+"""A marker of a JPEG before a segment that begins with its length, or the marker of the end."""
+_END_OF_JPEG = 0xD9
+_BIG_ENDIAN_BIGTIFF = b"MM\0+"
 
 # Pillow warns of damaged EXIF and of large images. Both are judged here.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -176,25 +207,27 @@ def count_pages(path: Path) -> int:
     """Return how many pages a TIFF, or pictures an animated PNG, has; 1 for any other file."""
     try:
         with opened(path) as image:
-            return max(1, len(_pages(image)))
+            return max(1, len(_pages(image, path)))
     except Exception:
         # The fault is reported where the image is read.
         return 1
 
 
-def _pages(image: Image.Image) -> list[int]:
+def _pages(image: Image.Image, path: Path) -> Sequence[int]:
     """Return the places of the pages of an opened file, without smaller copies and masks.
 
     A JPEG may hold further pictures, too, such as the depth of a telephone's camera: the first is
     the photograph.
     """
-    pages = list(range(getattr(image, "n_frames", 1)))
-    if image.format == "PNG" or len(pages) == 1:
-        return pages
+    if image.format == "PNG":
+        count = getattr(image, "n_frames", 1)
+        check_taken(count, image.width * image.height)
+        return range(count)
     if not isinstance(image, TiffImageFile):
         return [0]
+    _check_directories(path)
     whole = []
-    for place in pages:
+    for place in range(image.n_frames):
         image.seek(place)
         if not image.tag_v2.get(_SUBFILE_TYPE, 0) & 0b101:
             whole.append(place)
@@ -202,9 +235,102 @@ def _pages(image: Image.Image) -> list[int]:
     return whole or [0]
 
 
-def _seek_page(image: Image.Image, page: int | None) -> None:
+def check_pixels(image: Image.Image) -> None:
+    """Refuse the page that an opened file is turned to if it has more pixels than Pillow's limit.
+
+    Raises:
+        BadRow: it has. Pillow itself warns alone of less than twice as many.
+    """
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit and image.width * image.height > limit:
+        raise BadRow(f"expected at most {limit} pixels, found {image.width * image.height}")
+
+
+def check_taken(count: int, pixels: int) -> None:
+    """Refuse to take many images of one file, which may be small all the same.
+
+    Args:
+        count: of pages or frames.
+        pixels: of each.
+
+    Raises:
+        BadRow: there are too many images or pixels.
+    """
+    if count > MOST_PAGES:
+        raise BadRow(
+            f"expected at most {MOST_PAGES} pages or frames, found {count}: save those that are "
+            "needed as files of their own"
+        )
+    if count * pixels > MOST_TAKEN:
+        raise BadRow(
+            f"expected at most {MOST_TAKEN} pixels in all pages or frames, found {count} of "
+            f"{pixels}: save those that are needed as files of their own"
+        )
+
+
+def _check_directories(path: Path) -> None:
+    """Refuse a TIFF of too many pages or fields, before Pillow reads each of them.
+
+    Each page has a directory: the number of its fields, the fields, and the place of the next
+    directory, or 0. A chain that leads back ends there, as for Pillow.
+    """
+    places = set[int]()
+    field_count = 0
+    with path.open("rb") as file:
+        start = file.read(16)
+        if start.startswith(_BIG_ENDIAN_BIGTIFF):
+            raise BadRow(f"expected a whole image, found {_STARTS[_BIG_ENDIAN_BIGTIFF]}")
+        order = "<" if start.startswith(b"II") else ">"
+        is_big = start[2] == 43
+        number = struct.Struct(order + ("Q" if is_big else "H"))
+        link = struct.Struct(order + ("Q" if is_big else "L"))
+        field_size = 20 if is_big else 12
+        (place,) = link.unpack_from(start, 8 if is_big else 4)
+        while place and place not in places:
+            places.add(place)
+            file.seek(place)
+            head = file.read(number.size)
+            if len(head) < number.size:
+                return  # Pillow finds no directory there, either.
+            (fields,) = number.unpack(head)
+            field_count += fields
+            if len(places) > MOST_PAGES or field_count > _MOST_FIELDS:
+                raise BadRow(
+                    f"expected a TIFF of at most {MOST_PAGES} pages with {_MOST_FIELDS} fields, "
+                    "found more: save the pages that are needed as files of their own"
+                )
+            file.seek(place + number.size + fields * field_size)
+            following = file.read(link.size)
+            place = link.unpack(following)[0] if len(following) == link.size else 0
+
+
+def check_scans(content: bytes) -> None:
+    """Refuse a JPEG of many scans, each of which goes over all pixels.
+
+    Args:
+        content: of the file, from its start.
+
+    Raises:
+        BadRow: there are too many.
+    """
+    if content.count(_SCAN) <= _MOST_SCANS:
+        return
+    # The same bytes may be within a thumbnail, or behind the end.
+    scans = 0
+    marker = _WITH_LENGTH.search(content)
+    while marker and marker[1][0] != _END_OF_JPEG:
+        scans += marker[0] == _SCAN
+        length = int.from_bytes(content[marker.end() : marker.end() + 2])
+        marker = _WITH_LENGTH.search(content, marker.end() + max(2, length))
+    if scans > _MOST_SCANS:
+        raise BadRow(
+            f"expected a JPEG of at most {_MOST_SCANS} scans, found {scans}: convert it to PNG"
+        )
+
+
+def _seek_page(image: Image.Image, path: Path, page: int | None) -> None:
     """Turn an opened file to one of its pages; without a number it must have one."""
-    pages = _pages(image)
+    pages = _pages(image, path)
     if page is None and len(pages) > 1:
         raise SeveralImages(
             f"expected one image, found {len(pages)} pages in the file: to use them, write "
@@ -233,29 +359,69 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
         BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
-            limit), has colours of 16 bits or several pages, or cannot be decoded for another
-            reason.
+            limit), has too many pages, strips or scans, has colours of 16 bits or several pages, or
+            cannot be decoded for another reason.
     """
+    with _explained(path), opened(path) as image:
+        _seek_page(image, path, page)  # Pages may have sizes of their own.
+        return _shown(image, path, smallest)
+
+
+def open_pages(
+    path: Path, chosen: Callable[[int], Sequence[int]]
+) -> Iterator[tuple[int, Image.Image]]:
+    """Yield number and image, as :func:`open_image`, of pages of a file, which is opened once.
+
+    Args:
+        path: of the file.
+        chosen: returns the numbers of the pages, from 0 and ascending, given how many there are.
+
+    Raises:
+        Unreadable: as :func:`open_image`.
+        BadRow: likewise, or all the pages together have too many pixels.
+    """
+    with _explained(path), opened(path) as image:
+        pages = _pages(image, path)
+        taken = 0
+        for number in chosen(len(pages)):
+            image.seek(pages[number])
+            taken += image.width * image.height
+            check_taken(1, taken)
+            # The next page may be read into the same image.
+            yield number, _shown(image, path).copy()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what Pillow raises while it reads a file into BadRow or Unreadable."""
     try:
-        with opened(path) as image:
-            _seek_page(image, page)  # Pages may have sizes of their own.
-            limit = Image.MAX_IMAGE_PIXELS
-            if limit and image.width * image.height > limit:
-                raise BadRow(f"expected at most {limit} pixels, found {image.width * image.height}")
-            if smallest:
-                # A JPEG is decoded without the detail that a resize would average away.
-                image.draft(None, (smallest, smallest))
-            if _deep_colour(image):
-                raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
-            image.load()
-            if is_deep(image):
-                return Image.fromarray(_shown_between_percentiles(image))
-            return _eight_bits(_upright(image))
+        yield
     except BadRow:
         raise
     except Exception as error:
         # Decoders fail in many ways at a damaged file. The other files are still good.
         raise _kind(error)(f"expected a whole image, found {_why(error, path)}") from None
+
+
+def _shown(image: Image.Image, path: Path, smallest: int | None = None) -> Image.Image:
+    """Return the page that an opened file is turned to; see :func:`open_image`."""
+    check_pixels(image)
+    parts = len(getattr(image, "tile", ()))
+    if parts > _MOST_PARTS:
+        raise BadRow(
+            f"expected at most {_MOST_PARTS} strips or tiles, found {parts}: convert it to PNG"
+        )
+    if isinstance(image, JpegImageFile):
+        check_scans(path.read_bytes())
+    if smallest:
+        # A JPEG is decoded without the detail that a resize would average away.
+        image.draft(None, (smallest, smallest))
+    if _deep_colour(image):
+        raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
+    image.load()
+    if is_deep(image):
+        return Image.fromarray(_shown_between_percentiles(image))
+    return _eight_bits(_upright(image))
 
 
 def _why(error: Exception, path: Path) -> str:
@@ -410,12 +576,23 @@ def grey_range(values: npt.NDArray[Any]) -> tuple[float, float]:
     if values.dtype.kind in "iu" and int(highest) - int(lowest) < _MOST_COUNTED:
         # Counts are of 0 and up, so that only negative numbers have to be moved.
         offset = min(0, int(lowest)) if int(highest) < _MOST_COUNTED else int(lowest)
-        counts = np.bincount(values.ravel().astype(np.intp) - offset if offset else values.ravel())
+        counts = _counts(values, offset, int(highest))
         low, high = (offset + _percentile(counts, part) for part in _SHOWN_PERCENTILES)
     else:
         step = max(1, values.size // _MOST_SORTED)
         low, high = np.percentile(values.ravel()[::step], _SHOWN_PERCENTILES).tolist()
     return (low, high) if low < high else (float(lowest), float(highest))
+
+
+def _counts(values: npt.NDArray[Any], lowest: int, highest: int) -> npt.NDArray[np.intp]:
+    """Return how often each whole number from ``lowest`` to ``highest`` occurs."""
+    flat = values.ravel()
+    counts = np.zeros(highest - lowest + 1, np.intp)
+    # In parts, as NumPy counts in numbers of 64 bits.
+    for start in range(0, flat.size, _COUNTED_AT_ONCE):
+        part = flat[start : start + _COUNTED_AT_ONCE].astype(np.intp)
+        counts += np.bincount(part - lowest, minlength=len(counts))
+    return counts
 
 
 def _percentile(counts: npt.NDArray[np.intp], part: float) -> float:
@@ -434,8 +611,19 @@ def between(values: npt.NDArray[Any], low: float, high: float) -> Pixels:
         if levels < values.size:
             # Each value that may occur is scaled once.
             table = _scaled(np.arange(lowest, lowest + levels), low, high)
-            return table[values.astype(np.intp) - lowest if lowest else values]
+            return looked_up(table, values, lowest)
     return _scaled(values, low, high)
+
+
+def looked_up(table: Pixels, values: npt.NDArray[Any], lowest: int) -> Pixels:
+    """Return what a table, whose first entry is of the value ``lowest``, says of whole numbers."""
+    flat = values.ravel()
+    pixels = np.empty(flat.shape, np.uint8)
+    # All places in the table at once would need eight times the memory of the picture.
+    for start in range(0, flat.size, _SCALED_AT_ONCE):
+        part = flat[start : start + _SCALED_AT_ONCE].astype(np.intp)
+        pixels[start : start + _SCALED_AT_ONCE] = table[part - lowest]
+    return pixels.reshape(values.shape)
 
 
 def _scaled(values: npt.NDArray[Any], low: float, high: float) -> Pixels:

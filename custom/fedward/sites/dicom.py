@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Pixels, as_bad_row, as_image, grey_range
+from fedward.sites.decoding import (
+    BadRow,
+    Pixels,
+    as_bad_row,
+    as_image,
+    check_taken,
+    grey_range,
+    looked_up,
+)
 from fedward.sites.dicom_header import (
     file_window,
     first_number,
@@ -69,7 +77,9 @@ def open_frames(
         if frames is None or count == 1:
             yield None, as_image(_frame(dataset, 0, count, window))
             return
-        for index in frames.chosen(count):
+        chosen = frames.chosen(count)
+        check_taken(len(chosen), int(dataset.Rows) * int(dataset.Columns))
+        for index in chosen:
             yield index, as_image(_frame(dataset, index, count, window))
 
 
@@ -241,7 +251,7 @@ def _grey(header: Any, stored: Stored, window: Window | None, little_endian: boo
     if highest - lowest < stored.values.size:
         # Each value that may occur is computed once.
         table = show.pixels(np.arange(lowest, highest + 1))
-        pixels = table[stored.values.astype(np.intp) - lowest]
+        pixels = looked_up(table, stored.values, lowest)
     else:
         pixels = show.pixels(stored.values)
     if stored.padding is not None:

@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, SeveralImages, Unreadable, grey_range
+from fedward.sites.decoding import (
+    BadRow,
+    SeveralImages,
+    Unreadable,
+    check_scans,
+    grey_range,
+)
 from fedward.sites.dicom_header import (
     class_of,
     first_number,
@@ -367,7 +373,7 @@ def _as_word(value: int, signed: bool, bits: int) -> int:
 
 
 def _check_frame(dataset: Any, index: int, count: int) -> None:
-    """Refuse compressed pixels without a decoder, and those of another size than the header's."""
+    """Refuse compressed pixels without a decoder, and those that are not as the header says."""
     syntax = dataset.file_meta.TransferSyntaxUID
     try:
         decoder = pydicom().pixels.get_decoder(syntax)
@@ -384,12 +390,19 @@ def _check_frame(dataset: Any, index: int, count: int) -> None:
         return
     frame = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
     rows, columns = _size(dataset)
-    frame_rows, frame_columns = _size_of_frame(frame)
+    frame_rows, frame_columns, frame_samples = _size_of_frame(frame)
     if (frame_rows, frame_columns) != (rows, columns):
         raise BadRow(
             f"expected a compressed image of {rows} x {columns}, as the header says, found "
             f"{frame_rows} x {frame_columns}"
         )
+    samples = int(dataset.SamplesPerPixel)
+    if frame_samples > samples:
+        raise BadRow(
+            f"expected a compressed image of {samples} samples a pixel, as the header says, found "
+            f"{frame_samples}"
+        )
+    check_scans(frame)
 
 
 def _size(header: Any) -> tuple[int, int]:
@@ -397,22 +410,26 @@ def _size(header: Any) -> tuple[int, int]:
     return whole_number(header, "Rows"), whole_number(header, "Columns")
 
 
-def _size_of_frame(frame: bytes) -> tuple[int, int]:
-    """Return rows and columns of a JPEG, JPEG-LS or JPEG 2000 image; zeros if it has none."""
+def _size_of_frame(frame: bytes) -> tuple[int, int, int]:
+    """Return rows, columns and samples a pixel of a JPEG, JPEG-LS or JPEG 2000 image.
+
+    They are zeros if it has none.
+    """
     if not frame.startswith(b"\xff\xd8"):  # JPEG 2000
         start = frame.find(b"\xff\x4f\xff\x51")
         if start < 0:
-            return 0, 0
+            return 0, 0, 0
         right, bottom, left, top = struct.unpack(">4I", frame[start + 8 : start + 24])
-        return int(bottom - top), int(right - left)
+        (samples,) = struct.unpack(">H", frame[start + 40 : start + 42])
+        return int(bottom - top), int(right - left), int(samples)
     place = 2
-    while place + 9 <= len(frame):
+    while place + 10 <= len(frame):
         marker = frame[place + 1]
         if marker in _FRAME_STARTS:
-            rows, columns = struct.unpack(">2H", frame[place + 5 : place + 9])
-            return int(rows), int(columns)
+            rows, columns, samples = struct.unpack(">2HB", frame[place + 5 : place + 10])
+            return int(rows), int(columns), int(samples)
         if marker == 0xFF:  # a byte that fills up
             place += 1
         else:
             place += 2 + int.from_bytes(frame[place + 2 : place + 4])
-    return 0, 0
+    return 0, 0, 0

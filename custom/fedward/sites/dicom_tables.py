@@ -19,6 +19,8 @@ PALETTES = [
     )
 ]
 """The tags of palettes."""
+_MOST_ENTRIES = 2**16
+"""Entries of a table at most, as in the standard."""
 
 
 class Table(NamedTuple):
@@ -72,6 +74,7 @@ def colours(dataset: Any, stored: npt.NDArray[Any], little_endian: bool) -> npt.
         BadRow: a palette is missing or damaged.
     """
     if "RedPaletteColorLookupTableData" not in dataset:
+        _check_segments(dataset, little_endian)
         applied = pydicom().pixels.apply_color_lut(stored, dataset)[..., :3]
         return np.asarray(applied / np.iinfo(applied.dtype).max)
     channels = []
@@ -83,6 +86,38 @@ def colours(dataset: Any, stored: npt.NDArray[Any], little_endian: bool) -> npt.
         most = max(most, int(table.entries.max()))
     # Some files declare 16 bits and hold 8.
     return np.stack(channels, axis=-1) / (255 if most <= 255 else 65535)
+
+
+def _check_segments(dataset: Any, little_endian: bool) -> None:
+    """Refuse a palette of segments that unpacks to more than a table holds.
+
+    A segment is its kind (0: entries as they are, 1: a ramp to one entry), the number of its
+    entries, and these. One of kind 2 repeats others, which may repeat others in turn.
+
+    Raises:
+        BadRow: there are too many entries, or a segment repeats others.
+    """
+    bits = int(dataset.RedPaletteColorLookupTableDescriptor[2])
+    kind_of_words = "u1" if bits // 8 == 1 else ("<u2" if little_endian else ">u2")
+    for channel in _CHANNELS:
+        content = dataset[f"Segmented{channel}PaletteColorLookupTableData"].value
+        words = np.frombuffer(content, kind_of_words).tolist()
+        place = 0
+        entries = 0
+        while place + 1 < len(words) and entries <= _MOST_ENTRIES:
+            kind, count = words[place : place + 2]
+            if kind > 1:
+                raise BadRow(
+                    "expected a palette of entries and ramps, found a segment that repeats "
+                    "others: export it as RGB"
+                )
+            entries += count
+            place += 2 + (count if kind == 0 else 1)
+        if entries > _MOST_ENTRIES:
+            raise BadRow(
+                f"expected at most {_MOST_ENTRIES} entries in a palette, found more: export it as "
+                "RGB"
+            )
 
 
 def _table(item: Any, descriptor_name: str, data_name: str, little_endian: bool) -> Table:

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags
 
-from fedward.sites.decoding import BadRow, opened
+from fedward.sites.decoding import BadRow, check_pixels, opened
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly
-from fedward.sites.volumes import nibabel
+from fedward.sites.volumes import nifti_header
 
 _LOOKED_AT = 200
 """Files whose pictures are searched for text, spread evenly."""
@@ -89,18 +89,19 @@ def _fields(path: Path) -> set[str]:
 
 
 def _nifti_fields(path: Path) -> set[str]:
-    header = nibabel().load(path).header
+    header, is_extended = nifti_header(path)
     fields = set()
     for name in _NIFTI:
         if name in header and bytes(header[name]).strip(b"\0 "):
             fields.add(f"NIfTI {name}")
-    if list(header.extensions):
+    if is_extended:
         fields.add("NIfTI extension")
     return fields
 
 
 def _image_fields(path: Path) -> set[str]:
     with opened(path) as image:
+        check_pixels(image)  # Pillow reads all of a PNG to find its EXIF.
         exif = image.getexif()
         tags = [*exif, *exif.get_ifd(ExifTags.IFD.Exif)]
         names = {ExifTags.TAGS.get(tag, "") for tag in tags}

@@ -25,6 +25,7 @@ from fedward.sites.decoding import (
     fit,
     is_blank,
     open_image,
+    open_pages,
 )
 from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
@@ -92,8 +93,8 @@ def open_parts(
                 yield "" if index is None else f"#{index}", image
         elif _has_chosen_pages(path, rendering):
             assert rendering.frames is not None, "pages are chosen as frames are"
-            for index in rendering.frames.chosen(count_pages(path)):
-                yield f"#{index}", open_image(path, page=index)
+            for index, image in open_pages(path, rendering.frames.chosen):
+                yield f"#{index}", image
         else:
             yield "", open_image(path)
 

@@ -1,11 +1,13 @@
 """A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays by split."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from fedward.errors import DataError, FedwardError, reason_of, together
 from fedward.labels import Labels, strata
@@ -13,7 +15,13 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, R
 from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
-from fedward.sites.stored_images import ImagesOnDisk, JoinedImages, StoredImages
+from fedward.sites.stored_images import (
+    ImagesOnDisk,
+    JoinedImages,
+    StoredArray,
+    StoredImages,
+    array_names,
+)
 from fedward.text import count
 
 if TYPE_CHECKING:
@@ -21,8 +29,15 @@ if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
 
 
-_MOST_SEARCHED = 2**28
+_MOST_SEARCHED = 2**24
 """Numbers of an array that are searched for NaN at most."""
+_MOST_IMAGES = 2**20
+"""Images of an array at most: a small file may hold any number of tiny ones.
+
+The largest set of MedMNIST has 236,386 images.
+"""
+_MOST_LABELS = 2**24
+"""Numbers of an array of labels at most: 16 for each of so many images."""
 _OTHER_FILE = "Fetch the file again, or name another."
 
 
@@ -205,13 +220,15 @@ def labels_in(file: NpzSite) -> int:
     return sum(map(len, by_name.values()))
 
 
-def _labels(file: NpzSite) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of labels in the file, by name."""
+def _labels(file: NpzSite) -> dict[str, StoredArray]:
+    """Return the arrays of labels in the file, by name; only their headers are read."""
     check_places(file)
     names = [*(f"{split}_labels" for split in SPLITS), "labels"]
     try:
-        with np.load(file.file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in names if name in arrays}
+        present = array_names(file.file)
+        return {
+            name: StoredArray(file.file, name, f"{file.file}") for name in names if name in present
+        }
     except Exception as error:  # as in read_arrays
         raise DataError(
             f"site {file.site}, {file.file}",
@@ -263,12 +280,21 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
         DataError: the file cannot be read, or has other arrays.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
-            names = [f"{prefix}images", f"{prefix}labels"]
-            missing = [name for name in names if name not in arrays]
-            labels = arrays.get(names[1])
+        present = array_names(path)
+        prefix = next((start for start in prefixes if f"{start}images" in present), prefixes[0])
+        names = [f"{prefix}images", f"{prefix}labels"]
+        missing = [name for name in names if name not in present]
         images = None if names[0] in missing else StoredImages(path, names[0], where)
+        stored = None if names[1] in missing else StoredArray(path, names[1], where)
+        faults = [f"no array {name}" for name in missing]
+        if images is not None:
+            faults += _picture_faults(images)
+        if stored is not None:
+            faults += _label_faults(stored)
+        if images is not None and stored is not None and stored.shape[:1] != images.shape[:1]:
+            named = len(stored) if stored.shape else "no"
+            faults.append(f"{len(images)} images and {named} labels")
+        labels = None if faults or stored is None else stored.whole()
     except Exception as error:
         # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
         raise DataError(
@@ -277,13 +303,6 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
             expected=f"an npz file with {prefixes[0]}images and {prefixes[0]}labels",
             found=reason_of(error),
         ) from None
-    faults = [f"no array {name}" for name in missing]
-    if images is not None:
-        faults += _picture_faults(images, path, names[0])
-    if labels is not None:
-        faults += _label_faults(labels)
-    if images is not None and labels is not None and labels.shape[:1] != images.shape[:1]:
-        faults.append(f"{len(images)} images and {len(labels) if labels.shape else 'no'} labels")
     if faults or images is None or labels is None:
         raise DataError(
             where,
@@ -295,36 +314,66 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
     return images, _flat(labels.astype(np.int64))
 
 
-def _picture_faults(images: StoredImages, path: Path, name: str) -> list[str]:
+def _picture_faults(images: StoredImages) -> list[str]:
     """Return what is wrong with an array that should hold pictures."""
     if are_pictures(images):
         return []
-    found = f"images {images.dtype} {images.shape}"
+    found = f"images {_described(images)}"
+    limit = _limit(images) if _shaped(images) else ""
+    if limit:
+        return [f"{found} ({limit})"]
     if not np.issubdtype(images.dtype, np.floating) or not 0 < images.size <= _MOST_SEARCHED:
         return [found]
-    with np.load(path, allow_pickle=False) as arrays:
-        values = arrays[name].reshape(len(images), -1)
+    values = images.whole().reshape(len(images), -1)
     broken = int(np.count_nonzero(~np.isfinite(values).all(axis=1)))
     if broken:
         found += f", of which {count(broken, 'image')} with NaN or infinity"
     return [found]
 
 
-def _label_faults(labels: npt.NDArray[Any]) -> list[str]:
+def _label_faults(labels: StoredArray) -> list[str]:
     """Return what is wrong with an array that should hold labels."""
-    if labels.ndim in (1, 2) and np.issubdtype(labels.dtype, np.integer):
+    found = f"labels {_described(labels)}"
+    if labels.size > _MOST_LABELS:
+        return [f"{found} (at most {_MOST_LABELS} numbers)"]
+    if len(labels.shape) in (1, 2) and np.issubdtype(labels.dtype, np.integer):
         return []
-    found = f"labels {labels.dtype} {labels.shape}"
-    if np.issubdtype(labels.dtype, np.floating) and np.isnan(labels).any():
-        found += f", of which {np.count_nonzero(np.isnan(labels))} are NaN"
+    if np.issubdtype(labels.dtype, np.floating):
+        missing = int(np.count_nonzero(np.isnan(labels.whole())))
+        if missing:
+            found += f", of which {missing} are NaN"
     return [found]
 
 
 def are_pictures(images: StoredImages) -> bool:
-    """Return whether an array can be images: uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3)."""
+    """Return whether an array can be images: uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3).
+
+    Their number is limited, and their pixels as for image files (Pillow's limit).
+    """
+    return images.dtype == np.uint8 and _shaped(images) and not _limit(images)
+
+
+def _shaped(images: StoredArray) -> bool:
+    """Return whether an array has the dimensions of pictures."""
     dimensions = len(images.shape)
-    shaped = dimensions == 3 or (dimensions == 4 and images.shape[3] in (1, 3))
-    return images.dtype == np.uint8 and shaped
+    return dimensions == 3 or (dimensions == 4 and images.shape[3] in (1, 3))
+
+
+def _limit(images: StoredArray) -> str:
+    """Return the limit that an array with the dimensions of pictures exceeds; empty: none."""
+    _, height, width = images.shape[:3]
+    most_pixels = Image.MAX_IMAGE_PIXELS or math.inf
+    if not 0 < height * width <= most_pixels:
+        return f"1 to {most_pixels} pixels an image"
+    if len(images) > _MOST_IMAGES:
+        return f"at most {_MOST_IMAGES} images: write some as image files with a CSV"
+    return ""
+
+
+def _described(array: StoredArray) -> str:
+    """Return type and shape of an array."""
+    kind = "pickled objects" if array.dtype.hasobject else f"{array.dtype}"
+    return f"{kind} {array.shape}"
 
 
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:

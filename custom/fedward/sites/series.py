@@ -21,6 +21,7 @@ from fedward.sites.dicom_header import (
 )
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.rendering import Affine, Volume, Window
+from fedward.sites.volumes import check_size
 
 _TAGS = [
     "Rows",
@@ -67,10 +68,7 @@ def read_series(folder: Path, most_voxels: int) -> Volume:
     order, affine = _by_position(headers) or _by_number(headers)
     rows = int(headers[0].Rows)
     columns = int(headers[0].Columns)
-    if not 0 < rows * columns * len(files) <= most_voxels:
-        raise BadRow(
-            f"expected at most {most_voxels} voxels, found {columns} x {rows} x {len(files)}"
-        )
+    check_size((columns, rows, len(files)), most_voxels)
     values = np.empty((len(files), rows, columns), np.float32)
     for place, index in enumerate(order):
         try:

@@ -14,10 +14,14 @@ from fedward.errors import DataError, reason_of
 
 _BLOCK = 1 << 20
 """Bytes that are read at once of what is passed over."""
+_MOST_BY_COLUMN = 1 << 30
+"""Bytes of an array at most that must be in memory as a whole, as each image is all over it."""
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How NumPy writes arrays: others, as bzip2, may unpack a kilobyte to a gigabyte."""
 
 
-class StoredImages:
-    """An array of images in an npz file; only its header is read before :meth:`read`.
+class StoredArray:
+    """An array in an npz file; only its header is read before :meth:`whole`.
 
     Args:
         path: of the npz file.
@@ -40,15 +44,42 @@ class StoredImages:
         self._where = where
         with self._open() as (_, self.shape, self._by_column, self.dtype):
             pass
+        if min(self.shape, default=0) < 0:
+            raise ValueError("the array has a negative size")
 
     def __len__(self) -> int:
-        """Return the number of images."""
+        """Return the number of images or labels."""
         return self.shape[0] if self.shape else 0
 
     @property
     def size(self) -> int:
         """Number of values in the array."""
         return math.prod(self.shape)
+
+    def whole(self) -> npt.NDArray[Any]:
+        """Return the array.
+
+        Raises:
+            Exception: it cannot be read, as for the header.
+        """
+        with np.load(self._path, allow_pickle=False) as arrays:
+            return np.asarray(arrays[f"{self._name}.npy"])
+
+    @contextmanager
+    def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
+        """Yield the array's file behind its header; shape, order by columns, and type."""
+        with zipfile.ZipFile(self._path) as archive, archive.open(f"{self._name}.npy") as file:
+            if archive.getinfo(f"{self._name}.npy").compress_type not in _COMPRESSIONS:
+                raise ValueError("the array is compressed in another way than NumPy's")
+            version = np.lib.format.read_magic(file)
+            if version == (1, 0):
+                yield file, *np.lib.format.read_array_header_1_0(file)
+            else:
+                yield file, *np.lib.format.read_array_header_2_0(file)
+
+
+class StoredImages(StoredArray):
+    """An array of images in an npz file, of which one after the other is read."""
 
     def read(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the images with these indices, which ascend, as uint8 (H, W[, channels]).
@@ -70,8 +101,12 @@ class StoredImages:
 
     def _images(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
         if self._by_column:  # An image is then spread over the whole array.
-            with np.load(self._path, allow_pickle=False) as arrays:
-                images = arrays[self._name]
+            if self.size > _MOST_BY_COLUMN:
+                raise ValueError(
+                    f"{self.size} bytes in the order of columns (at most {_MOST_BY_COLUMN}): save "
+                    "numpy.ascontiguousarray of them"
+                )
+            images = self.whole()
             for index in indices:
                 yield images[index]
             return
@@ -86,15 +121,15 @@ class StoredImages:
             _pass_over(file, (len(self) - done) * size)
             file.read(1)  # The checksum is compared where the archive ends.
 
-    @contextmanager
-    def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
-        """Yield the array's file behind its header; shape, order by columns, and type."""
-        with zipfile.ZipFile(self._path) as archive, archive.open(f"{self._name}.npy") as file:
-            version = np.lib.format.read_magic(file)
-            if version == (1, 0):
-                yield file, *np.lib.format.read_array_header_1_0(file)
-            else:
-                yield file, *np.lib.format.read_array_header_2_0(file)
+
+def array_names(path: Path) -> frozenset[str]:
+    """Return the names of the arrays in an npz file.
+
+    Raises:
+        Exception: the file is no archive.
+    """
+    with zipfile.ZipFile(path) as archive:
+        return frozenset(name.removesuffix(".npy") for name in archive.namelist())
 
 
 class JoinedImages:

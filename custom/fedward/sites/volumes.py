@@ -20,6 +20,16 @@ _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Name of the slices -> axis of a volume in RAS that they are counted along."""
 _MOST_VOXELS = 2**28
 """Voxels of a volume at most, 1 GiB as float32: 512 x 512 x 1024."""
+_LONGEST_SIDE = 2**14
+"""Voxels along one axis at most: each slice takes time, however small it is.
+
+The longest CT scans have about 2,000 slices.
+"""
+_LONGEST_HEADER = 2**24
+"""Bytes of a NIfTI file before its voxels at most, which are unpacked to be passed over.
+
+They hold extensions, such as a copy of the DICOM headers.
+"""
 _SLICES_AT_ONCE = 32
 """Slices of a file that are read at once."""
 _MOST_LABELS = 32
@@ -169,15 +179,15 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
         Exception: whatever nibabel raises for a damaged file.
     """
     try:
+        header, _ = nifti_header(path)
+        shape = header.get_data_shape()
         # If the file stays open, a compressed file is not unpacked from its start for each part.
-        image = nibabel().load(path, keep_file_open=True)
+        stored = nibabel().arrayproxy.ArrayProxy(path, header, keep_file_open=True)
     except nibabel().spatialimages.HeaderDataError:
         raise BadRow(
             "expected a NIfTI header that is whole, found a field that cannot be, such as an "
             "scl_inter that is not finite"
         ) from None
-    shape = image.shape
-    header = image.header
     if len(shape) < 3 or math.prod(shape[3:]) > 1:
         remedy = "convert it to PNG"
         if len(shape) > 3:
@@ -186,8 +196,12 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
                 "file of its own"
             )
         raise BadRow(f"expected a volume of three dimensions, found {_as_text(shape)}: {remedy}")
-    if not 0 < math.prod(shape) <= most_voxels:
-        raise BadRow(f"expected at most {most_voxels} voxels, found {_as_text(shape[:3])}")
+    check_size(shape[:3], most_voxels)
+    if not header.get_data_offset() <= _LONGEST_HEADER:
+        raise BadRow(
+            f"expected voxels within the first {_LONGEST_HEADER} bytes, found vox_offset "
+            f"{header.get_data_offset()}: save it again without header extensions"
+        )
     if header.get_data_dtype().kind not in "biuf":
         raise BadRow(
             "expected one real number a voxel, found colours or complex numbers: convert slices in "
@@ -195,7 +209,8 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
         )
     if int(header.get("intent_code", 0)) == _LABEL_INTENT:
         raise BadRow(_MASK)
-    if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
+    affine = header.get_best_affine()
+    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-12:
         raise BadRow(_NO_PLACE)
     # NIfTI stores x as the fastest axis; in the same order a part is copied as it lies in the file.
     values = np.empty(shape[:3], np.float32, order="F")
@@ -203,11 +218,52 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
     for start in range(0, shape[2], _SLICES_AT_ONCE):
         part = slice(start, start + _SLICES_AT_ONCE)
         # Further axes have length 1: reshape drops them.
-        values[:, :, part] = image.dataobj[:, :, part].reshape(values[:, :, part].shape)
+        values[:, :, part] = stored[:, :, part].reshape(values[:, :, part].shape)
     if not np.isfinite(values).all():
         # Tools that cut out the brain write such a background.
         values[~np.isfinite(values)] = np.nan
-    return Volume(values, image.affine)
+    return Volume(values, affine)
+
+
+def nifti_header(path: Path) -> tuple[Any, bool]:
+    """Return the header of a NIfTI file, and whether extensions follow it.
+
+    The extensions are not read: they may be of any length.
+
+    Raises:
+        BadRow: the file does not begin as NIfTI does.
+        Exception: whatever nibabel raises for a damaged file.
+    """
+    kinds = (nibabel().Nifti1Header, nibabel().Nifti2Header)
+    with nibabel().openers.ImageOpener(path) as file:
+        content = file.read(max(kind.single_vox_offset for kind in kinds))
+    for kind in kinds:
+        block = content[: kind.sizeof_hdr]
+        if kind.may_contain_header(block):
+            header = kind(block)
+            mark = content[kind.sizeof_hdr : kind.sizeof_hdr + 1]
+            has_room = header.get_data_offset() > kind.single_vox_offset
+            return header, has_room and mark not in (b"", b"\0")
+    raise BadRow("expected a NIfTI file, found one that begins otherwise: convert it to .nii.gz")
+
+
+def check_size(shape: tuple[int, ...], most_voxels: int) -> None:
+    """Refuse a volume of too many voxels, in all or along one axis.
+
+    Args:
+        shape: number of voxels along each axis.
+        most_voxels: number of voxels that a volume may have.
+
+    Raises:
+        BadRow: it has more, or none.
+    """
+    if not 0 < math.prod(shape) <= most_voxels:
+        raise BadRow(f"expected at most {most_voxels} voxels, found {_as_text(shape)}")
+    if max(shape) > _LONGEST_SIDE:
+        raise BadRow(
+            f"expected at most {_LONGEST_SIDE} voxels along an axis, found {_as_text(shape)}: cut "
+            "it into parts"
+        )
 
 
 def _as_text(shape: tuple[int, ...]) -> str:
