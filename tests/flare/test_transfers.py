@@ -1,6 +1,7 @@
 """A user's machine against a hostile server: real FLARE client, real process, no wire."""
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,16 @@ def machine(tmp_path: Path, kits: Path, monkeypatch: pytest.MonkeyPatch) -> Mach
     return Machine(tmp_path, kits / LEAD, monkeypatch)
 
 
-def test_an_honest_server_gets_jobs_and_gives_results(machine: Machine) -> None:
+@pytest.mark.parametrize("fetched_before", [False, True])
+def test_an_honest_server_gets_jobs_and_gives_results(
+    machine: Machine, fetched_before: bool
+) -> None:
+    """Somebody may have fetched the same results by the console, into the kit's own folder."""
+    earlier = machine.kit / "transfer" / JOB
     with machine.session() as flare:
+        if fetched_before:
+            earlier.mkdir()
+            (earlier / "other.txt").touch()
         assert submit.submit(flare, machine.job) == JOB
         with zipfile.ZipFile(machine.loot) as sent:
             assert "job/meta.json" in sent.namelist()
@@ -74,7 +83,9 @@ def test_an_honest_server_gets_jobs_and_gives_results(machine: Machine) -> None:
         folder = Path(flare.download_job_result(JOB, str(machine.out)))
     assert folder == machine.out / JOB
     assert (folder / "note.txt").read_text() == "theirs"
-    assert not list((machine.kit / "transfer").iterdir())
+    assert [path.name for path in folder.iterdir()] == ["note.txt"]
+    assert list((machine.kit / "transfer").iterdir()) == [earlier] * fetched_before
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 @pytest.mark.proves(

@@ -125,7 +125,8 @@ def fetch_results(session: Session, transfers: SafeTransfers, job_id: str, out: 
     if transfers.received is None:
         raise UnsafeAnswerError("results that this machine has not fetched")
     Path(out).mkdir(parents=True, exist_ok=True)
-    return str(shutil.move(transfers.received, Path(out).resolve() / transfers.received.name))
+    # FLARE gives the folder another name where one of this name has been fetched before.
+    return str(shutil.move(transfers.received, Path(out).resolve() / job_id))
 
 
 def checked_meta(meta: dict[str, Any], job_id: str) -> dict[str, Any]:
