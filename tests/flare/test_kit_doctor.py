@@ -33,7 +33,13 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
-from fedward.flare.classes import ALLOWED, CONTROLLERS, FORMER_CONTROLLERS, METHOD_CONTROLLER
+from fedward.flare.classes import (
+    ALLOWED,
+    CONSOLE,
+    CONTROLLERS,
+    FORMER_CONTROLLERS,
+    METHOD_CONTROLLER,
+)
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import doctor
 from fedward.flare.kits.doctor import network
@@ -420,6 +426,11 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     assert {row.status for row in rows.values() if row.name != "job"} == {"ok"}
     assert rows["job"].status == "skipped"
     assert "allow list" not in rows
+    script = user.startup / "fl_admin.sh"
+    script.write_text(script.read_text().replace(CONSOLE, "nvflare.fuel.hci.tools.admin"))
+    row = user.check()["console"]
+    assert row.status == "warning"
+    assert row.found == "FLARE's own console, in which the server chooses files of yours"
 
 
 # --- files, key and certificates

@@ -58,11 +58,12 @@ def run(folder: Path, job_folder: Path | None = None) -> int:
 
 
 def _check_rules(kit: Kit, job_folder: Path | None) -> list[Row]:
-    """Check what the kit's ``local`` folder says; a user's kit has no rules."""
+    """Check the rules of a kit; a user's kit has none, and is checked for its console alone."""
     if kit.role == "user":
-        if job_folder is None:
-            return []
-        return [skipped("job", "a user's kit sets no rules; name a site's")]
+        rows = [flare_rules.check_console(kit)]
+        if job_folder:
+            rows.append(skipped("job", "a user's kit sets no rules; name a site's"))
+        return rows
     if not kit.local.is_dir():
         return [skipped("rules", "there is no folder local")]
     rows = flare_rules.check(kit)

@@ -13,6 +13,7 @@ from typing import Any
 from nvflare.apis.fl_exception import UnsafeComponentError
 from nvflare.app_common.widgets import component_path_authorizer as authorizer
 from nvflare.fuel.sec.authz import parse_policy_config
+from nvflare.lighter.constants import ProvFileName
 from nvflare.private.privacy_manager import Scope
 from nvflare.security.security import COMMAND_CATEGORIES
 from nvflare.tool.deploy import deploy_common as deploy
@@ -20,6 +21,7 @@ from nvflare.tool.deploy import deploy_common as deploy
 from fedward.errors import ConfigError
 from fedward.flare.classes import (
     ALLOWED,
+    CONSOLE,
     CONTROLLERS,
     ENTRIES,
     ERRORS,
@@ -208,6 +210,24 @@ def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
             f"Name it in {kit.resources.name}: "
             "FLARE's own lets jobs' processes import from the kit."
         ),
+    )
+
+
+def check_console(kit: Kit) -> Row:
+    """Check that a user's kit starts the console in which the server chooses no files."""
+    script = kit.startup / ProvFileName.FL_ADMIN_SH
+    try:
+        with reading(script.name, "the script of FLARE's console", "Provision the kit again."):
+            text = script.read_text(encoding="utf-8")
+    except ConfigError as error:
+        return broken("console", error)
+    if f"-m {CONSOLE} " in text:
+        return done("console", "sends submitted jobs and fetches results alone")
+    return warning(
+        "console",
+        expected=f"{script.name} that runs {CONSOLE}",
+        found="FLARE's own console, in which the server chooses files of yours",
+        remedy="Copy the script from a newly provisioned kit; `fedward` itself is not concerned.",
     )
 
 
