@@ -97,6 +97,7 @@ def test_a_record_whose_values_do_not_fit_its_text_is_no_error(
     configure_logging(Workspace(str(kits / "hospital-b"), "hospital-b"))
     values = ("one",)
     logger.error("two values: %s %s", *values)
+    logger.error("a value by name: %(name)s", {"other": 1})
     assert "not enough arguments for format string" in capsys.readouterr().err
 
 

@@ -434,6 +434,36 @@ def test_a_jobs_settings_cannot_pass_for_others_on_the_screen(kit, capsys):
     assert max(map(len, lines)) <= 80
 
 
+def test_a_job_with_settings_that_are_gone_hides_no_other(
+    kit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = Approvals(kit / "fedward" / "approvals")
+    gone, there = clinical("ssfl"), clinical()
+    assert not known.ask(gone)
+    (file,) = (kit / "fedward" / "approvals").glob("*.json")
+    entry = json.loads(file.read_text())
+    entry["experiment"]["options"]["pseudo_labels"] = "magic"
+    file.write_text(json.dumps(entry))
+    assert not known.ask(there)
+    assert approve(kit) == 0
+    shown = capsys.readouterr().out
+    assert f"job {gone.digest}" in shown
+    assert "settings that this version of fedward does not have: the job cannot run here" in shown
+    assert f"job {there.digest}" in shown
+    assert shown.count("  method ") == 1
+
+
+def test_an_approval_that_counts_for_a_scope_is_shown_with_the_job(
+    kit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of an earlier version has no scope, and counts for the site's default one."""
+    known = Approvals(kit / "fedward" / "approvals", "clinical")
+    known.approve(clinical().digest)
+    assert known.ask(clinical(), "clinical")
+    assert approve(kit) == 0
+    assert "waits since" not in capsys.readouterr().out
+
+
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
     (kit / "local" / FILE).write_text("approval: required")
     job = exported(tmp_path / "job", clinical())

@@ -170,7 +170,7 @@ def test_results_that_would_fill_the_disk_are_not_unpacked(
     results = {**HONEST["results"], "files": [["results.zip", "reference"]]}
     with (
         machine.session(results=results) as flare,
-        pytest.raises(RunError, match="an archive of 6 bytes, where "),
+        pytest.raises(RunError, match=r"bytes, for an archive of 6\. Make room there"),
     ):
         flare.download_job_result(JOB, str(machine.out))
     assert not machine.out.exists()

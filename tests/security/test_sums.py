@@ -40,7 +40,7 @@ CLASSES = ("A", "B")
 RUNS = [letter * 32 for letter in "abcdef"]
 DEFAULT = Policy(surveys=True)
 REFUSED = "minimum_images: sums of images as before, or of a set that differs in 32 or more, and "
-REFUSED += "in none or 5 or more of each class, this site's images differ in fewer"
+REFUSED += "in none or 5 or more of each class in each split, this site's images differ in fewer"
 
 
 # --- sets of images
@@ -193,7 +193,7 @@ def test_a_ledger_that_does_not_know_classes_tells_nothing(path: Path) -> None:
     Chain(path, path.name).add(row)
     with pytest.raises(DataError, match="found a ledger of an earlier version") as error:
         grant(path, RUNS[1], "oneshot", images(*range(100)), 32, None)
-    assert "Move the file away once" in str(error.value)
+    assert "Runs then count anew for `maximum_sums`" in str(error.value)
 
 
 def test_half_a_line_of_a_crash_is_no_answer(path):

@@ -262,8 +262,9 @@ def _submit(options: argparse.Namespace) -> int:
     nobody = nobody_asked(read_info(run).summary.enough_labels)
     if nobody:
         say(nobody)
+    say(f"run folder {run}")
     # The pages that came are the server's; these are made here from the run's files.
-    print(rewrite_report(run))
+    say(rewrite_report(run))
     return 0
 
 

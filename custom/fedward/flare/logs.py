@@ -28,7 +28,9 @@ class OneEntryARecord(logging.Filter):
         """Change a record's text, and let it pass."""
         try:
             text = record.getMessage()
-        except (TypeError, ValueError):  # Values that do not fit the text: the handler reports it.
+        except Exception:
+            # Values that do not fit the text. The handler reports it; an error here would end what
+            # logs.
             return True
         record.msg = _entry(text)
         record.args = None

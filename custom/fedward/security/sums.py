@@ -156,7 +156,7 @@ def grant(
                 in_class = min(fewest, SMALLEST_COUNT)
                 allowed = (
                     f"sums of images as before, or of a set that differs in {fewest} or more, and "
-                    f"in none or {in_class} or more of each class"
+                    f"in none or {in_class} or more of each class in each split"
                 )
                 asked = "this site's images differ in fewer"
                 return Finding("minimum_images", allowed, asked, False)
@@ -203,8 +203,9 @@ def recorded_sums(path: Path) -> RecordedSums:
 def _of_earlier_version(path: Path) -> DataError:
     return DataError(
         f"ledger of sums {path}",
-        "No sums are sent. Move the file away once this site's images differ in "
-        "`minimum_images` or more from those of its runs, and in 5 or more of each class.",
+        "No sums are sent. Move the file away if this site's images are those of its earlier runs, "
+        "or differ from them in `minimum_images` or more and in none or 5 or more of each class in "
+        "each split. Runs then count anew for `maximum_sums`.",
         expected="images by class",
         found="a ledger of an earlier version, whose images cannot be compared",
     )

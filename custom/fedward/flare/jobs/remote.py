@@ -61,6 +61,10 @@ class UnsafeAnswerError(Exception):
     """The server's answer is one that no server of FLARE gives; the session's process raises it."""
 
 
+class NoRoomError(Exception):
+    """The disk has no room for results; the session's process raises it."""
+
+
 class RemoteSession:
     """A FLARE session with the methods, answers and exceptions of FLARE's own session.
 
@@ -216,6 +220,13 @@ class RemoteSession:
             raise self._unreachable("a server that accepts it", text)
         if kind == UnsafeAnswerError.__name__:
             raise self._unsafe(name, text)
+        if kind == NoRoomError.__name__:
+            raise RunError(
+                f"disk of {self._kit_description}",
+                "Make room there, and fetch the results again with `fedward submit --continue`.",
+                expected=f"room for {name}, and a gibibyte besides",
+                found=text,
+            )
         if kind in _UNREACHABLE_EXCEPTIONS:
             raise self._unreachable("an answer from the server", f"{kind}: {text}")
         raise _exception(kind, text)

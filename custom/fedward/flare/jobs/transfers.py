@@ -21,7 +21,7 @@ from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from nvflare.fuel.hci.file_transfer_defs import PULL_FOLDER_FQN, PUSH_FOLDER_FQN
 from nvflare.fuel.hci.reg import CommandModuleSpec, CommandSpec
 
-from fedward.flare.jobs.remote import UnsafeAnswerError
+from fedward.flare.jobs.remote import NoRoomError, UnsafeAnswerError
 from fedward.flare.message_gate import is_job_id
 
 _BOUND = {
@@ -50,13 +50,13 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
         super().__init__(upload_dir, download_dir)
         self.received: Path | None = None
         """The folder of the results that were fetched last."""
-        self.refusal = ""
-        """Why the last transfer was refused; empty if it was not."""
+        self.refusal: Exception | None = None
+        """Why the last transfer was refused; None if it was not."""
 
     def begin(self) -> None:
         """Forget the last transfer."""
         self.received = None
-        self.refusal = ""
+        self.refusal = None
 
     def generate_module_spec(self, server_cmd_spec: CommandSpec) -> CommandModuleSpec | None:
         """Return what FLARE's client does at a command; None for what it must not do."""
@@ -88,16 +88,16 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
             size = sum(entry.file_size for entry in archive.infolist())
         free = shutil.disk_usage(self.download_dir).free
         if size > free - _KEPT_FREE:
-            self._refuse(f"an archive of {size:,} bytes, where {free:,} are free")
+            self._refuse(NoRoomError(f"{free:,} bytes, for an archive of {size:,}"))
         super()._unzip_file(api, file_path)
 
     def _require_plain(self, kind: str, name: str) -> None:
         if not _PLAIN.fullmatch(str(name)):
-            self._refuse(f"the name {name[:100]!r} of a {kind}")
+            self._refuse(UnsafeAnswerError(f"the name {name[:100]!r} of a {kind}"))
 
-    def _refuse(self, what: str) -> None:
-        self.refusal = what
-        raise UnsafeAnswerError(what)
+    def _refuse(self, error: Exception) -> None:
+        self.refusal = error
+        raise error
 
 
 def protect(session: Session) -> SafeTransfers:
@@ -111,8 +111,8 @@ def fetch_results(session: Session, transfers: SafeTransfers, job_id: str, out: 
     """Fetch a job's results into a folder ``out``, and return the folder that holds them.
 
     Raises:
-        UnsafeAnswerError: the server names files or folders outside of the results, or sends more
-            than the disk holds.
+        UnsafeAnswerError: the server names files or folders outside of the results.
+        NoRoomError: the disk has no room for the results.
     """
     transfers.begin()
     try:
@@ -120,7 +120,7 @@ def fetch_results(session: Session, transfers: SafeTransfers, job_id: str, out: 
         session.download_job_result(job_id)
     except Exception as error:
         if transfers.refusal:
-            raise UnsafeAnswerError(transfers.refusal) from error
+            raise transfers.refusal from error
         raise
     if transfers.received is None:
         raise UnsafeAnswerError("results that this machine has not fetched")

@@ -38,7 +38,9 @@ def listed(folder: Path) -> Iterator[str]:
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
     scopes = read_scopes(kit)
-    entries = approvals(kit).entries()
+    known = approvals(kit)
+    # An approval of an earlier version may count for a job that has asked under a scope.
+    entries = [known.entry(entry.digest, entry.scope) for entry in known.entries()]
     for entry in entries:
         yield from _lines(entry, policy, scopes)
     if not entries:
@@ -104,7 +106,11 @@ def _lines(entry: Entry, policy: Policy, scopes: PrivacyManager) -> Iterator[str
     yield f"  {_scope_text(entry, scopes)}"
     if entry.experiment is None:
         return
-    experiment = Experiment.parse(entry.experiment, f"job {entry.digest}")
+    try:
+        experiment = Experiment.parse(entry.experiment, f"job {entry.digest}")
+    except ConfigError:
+        yield "  settings that this version of fedward does not have: the job cannot run here"
+        return
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
     yield f"  all settings: {FOLDER}/{entry.file}, in the site's own folder"

@@ -45,11 +45,14 @@ _FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
 _OWN_FOLDER = re.compile(r'(?<!")\$DIR(/[\w./]+)')
 """A path beside a script of FLARE's that breaks where the kit's path has a space."""
 
-_STARTING_JOBS_FILTER = "jobs_that_start"
-_ENTRIES_FILTER = "one_entry_a_record"
 _CONSOLE = "nvflare.fuel.hci.tools.admin"
 """FLARE's console, a module."""
+
+_STARTING_JOBS_FILTER = "jobs_that_start"
 """Name of the filter that keeps questions to starting jobs out of the server's log of errors."""
+
+_ENTRIES_FILTER = "one_entry_a_record"
+"""Name of the filter that makes each record one entry of a log."""
 
 _HEARTBEATS_MISSED = 60
 """Seconds without a heartbeat after which the server counts a site as gone.
