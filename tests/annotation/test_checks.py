@@ -168,9 +168,8 @@ def test_a_check_is_taken_back_and_is_in_the_trail(
     assert "cmd" not in (tmp_path / "work.csv").read_text(), "remarks are not for other programs"
 
 
-def test_a_page_shows_a_check_as_any_question(clinic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that the browser gets names the model, its score, or the purpose."""
-    monkeypatch.setattr("fedward.annotation.checks.KNOWN_EVERY", 1)
+def page_with_checks(clinic: Any) -> tuple[Queue, Any]:
+    """Return a queue whose readers are checked by two known images, and a client of its page."""
     known = "reading: {known: {s04: NV, s05: MEL}}\n"
     clinic.site_file.write_text(clinic.site_file.read_text() + known)
     clinic.ask(*clinic.ids[:4])
@@ -178,6 +177,13 @@ def test_a_page_shows_a_check_as_any_question(clinic: Any, monkeypatch: pytest.M
     pictures = Pictures(clinic.site_file, ("MEL", "NV"))
     desk = Desk(queue, pictures.ids, ("MEL", "NV"))
     client = come_in(Page(desk, pictures, Guard("t" * 43, "::1")), "t" * 43)
+    return queue, client
+
+
+def test_a_page_shows_a_check_as_any_question(clinic: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that the browser gets names the model, its score, or the purpose."""
+    monkeypatch.setattr("fedward.annotation.checks.KNOWN_EVERY", 1)
+    queue, client = page_with_checks(clinic)
     views = {}
     for turn in range(6):
         view = client.get("/state?annotator=Anna").get_json()
@@ -262,13 +268,7 @@ def test_an_image_of_known_class_gets_no_label_as_an_own_answer(
 
 @CHECK
 def test_a_page_that_claims_an_own_answer_makes_no_label(clinic: Any) -> None:
-    known = "reading: {known: {s04: NV, s05: MEL}}\n"
-    clinic.site_file.write_text(clinic.site_file.read_text() + known)
-    clinic.ask(*clinic.ids[:4])
-    queue = queue_of(clinic.site_file)
-    pictures = Pictures(clinic.site_file, ("MEL", "NV"))
-    desk = Desk(queue, pictures.ids, ("MEL", "NV"))
-    client = come_in(Page(desk, pictures, Guard("t" * 43, "::1")), "t" * 43)
+    queue, client = page_with_checks(clinic)
     body = {"annotator": "Anna", "sample_id": "s04", "seen": 0, "kind": "label", "label": "MEL"}
     response = client.post("/answer", json=body | {"key": f"{1:032x}", "again": True})
     assert response.status_code == 409

@@ -57,8 +57,8 @@ def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:
 class FixMatchObjective(Stateless):
     """``L_sup + β L_u``, on labelled images, unlabelled images, or both.
 
-    :class:`~fedward.methods.fedperl.FedPerlObjective`
-    overrides :meth:`follows`, :meth:`peer_losses` and :meth:`label`.
+    :class:`~fedward.methods.fedperl.FedPerlObjective` overrides :meth:`follows`,
+    :meth:`peer_losses` and :meth:`label`.
     """
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")

@@ -82,7 +82,7 @@ def _check_last(server: ServerRecord, info: RunInfo, last_round: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _ValidationMeans:
     """What a run's metrics say of the models by which it may choose its best."""
 
     server: ServerRecord
@@ -140,33 +140,34 @@ def _checked_best(server: ServerRecord, key_metric: str) -> tuple[bool, tuple[in
         Whether the model is the best of all rounds for certain; and its round and value, None
         without one.
     """
-    judged = _Judged(server, key_metric)
+    validation = _ValidationMeans(server, key_metric)
     about = _sidecar(server, "best")
     if about is None:
-        best_kept = latest_best(judged.kept)
+        best_kept = latest_best(validation.kept)
         if best_kept is not None:
             raise _wrong("best.json", f"the model after round {best_kept}", "no such file")
-        return not judged.means, None
-    round_, value = int(about["round"]), float(about["value"])
-    known = judged.means.get(round_)
-    if known is None and round_ not in judged.dropped:
+        return not validation.means, None
+    round_ = int(about["round"])
+    value = float(about["value"])
+    mean = validation.means.get(round_)
+    if mean is None and round_ not in validation.dropped:
         raise _wrong("best.json, round", "one that most sites have judged", round_)
-    if known is not None and round(known, _DIGITS) != round(value, _DIGITS):
-        raise _wrong("best.json, value", f"{known}, by metrics.jsonl", value)
-    best = latest_best({**judged.kept, round_: value})
+    if mean is not None and round(mean, _DIGITS) != round(value, _DIGITS):
+        raise _wrong("best.json, value", f"{mean}, by metrics.jsonl", value)
+    best = latest_best({**validation.kept, round_: value})
     if best != round_:
         raise _wrong("best.json, round", f"{best}, by metrics.jsonl", round_)
-    is_of_all = known is not None and latest_best(judged.means) == round_
+    is_of_all = mean is not None and latest_best(validation.means) == round_
     return is_of_all, (round_, value)
 
 
 def _require_best_in_summary(info: RunInfo, best: tuple[int, float] | None) -> None:
     """Check that run.json names the best model that there is."""
     summary = info.summary
-    found = (summary.best_round, summary.best_value)
-    if found != (best or (None, None)):
+    best_in_summary = (summary.best_round, summary.best_value)
+    if best_in_summary != (best or (None, None)):
         expected = "no best round" if best is None else f"{best}, as in best.json"
-        raise _wrong("run.json, best round of the summary", expected, found)
+        raise _wrong("run.json, best round of the summary", expected, best_in_summary)
 
 
 def _sidecar(server: ServerRecord, name: str) -> dict[str, Any] | None:

@@ -66,12 +66,12 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
 
     def pull_binary_file(self, args: list[str], ctx: CommandContext) -> Any:
         """Fetch one file; see :meth:`FileTransferModule.pull_binary_file` for the arguments."""
-        names = {"transaction": args[2], "folder": args[4], "file": args[5]}
-        for kind, name in names.items():
-            self._require_plain(kind, name)
+        # The names of transaction and folder are checked where FLARE makes a path of them.
+        self._require_plain("file", args[5])
         return super().pull_binary_file(args, ctx)
 
     def _tx_path(self, tx_id: str, folder_name: str) -> str:
+        """Return the folder in which the files of a transfer arrive."""
         self._require_plain("transaction", tx_id)
         self._require_plain("folder", folder_name)
         return str(super()._tx_path(tx_id, folder_name))
@@ -137,7 +137,7 @@ def checked_meta(meta: dict[str, Any], job_id: str) -> dict[str, Any]:
 
 
 def checked_id(job_id: Any) -> str:
-    """Return the id of a job; UnsafeAnswerError if it is none."""
+    """Return a job's id; UnsafeAnswerError unless FLARE writes ids so."""
     if not is_job_id(job_id):
         raise UnsafeAnswerError(f"the id {str(job_id)[:100]!r} of a job")
     return str(job_id)

@@ -38,9 +38,11 @@ def listed(folder: Path) -> Iterator[str]:
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
     scopes = read_scopes(kit)
-    known = approvals(kit)
+    site_approvals = approvals(kit)
     # An approval of an earlier version may count for a job that has asked under a scope.
-    entries = [known.entry(entry.digest, entry.scope) for entry in known.entries()]
+    entries = [
+        site_approvals.entry(entry.digest, entry.scope) for entry in site_approvals.entries()
+    ]
     for entry in entries:
         yield from _lines(entry, policy, scopes)
     if not entries:
