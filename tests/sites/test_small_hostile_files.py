@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import struct
 import zipfile
 import zlib
@@ -18,6 +19,8 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from dicom_files import JPEG_2000, dataset, pydicom, save
 from fedward.errors import DataError
+from fedward.lab.noted_answers import groups_in
+from fedward.lab.partition.npz_pool import read_npz
 from fedward.sites import decoding, npz
 from fedward.sites.decoding import (
     BadRow,
@@ -131,11 +134,16 @@ def write_npz(
     """Write headers of arrays (shape, type) without any content."""
     with zipfile.ZipFile(path, "w", how) as archive:
         for name, (shape, kind) in arrays.items():
-            head = io.BytesIO()
-            about = {"descr": kind, "fortran_order": order == "F", "shape": shape}
-            np.lib.format.write_array_header_1_0(head, about)
-            archive.writestr(f"{name}.npy", head.getvalue())
+            archive.writestr(f"{name}.npy", header(shape, kind, order))
     return path
+
+
+def header(shape: Any, kind: str, order: str = "C") -> bytes:
+    """Return the header of an array that has no content."""
+    head = io.BytesIO()
+    about = {"descr": kind, "fortran_order": order == "F", "shape": shape}
+    np.lib.format.write_array_header_1_0(head, about)
+    return head.getvalue()
 
 
 @HOSTILE
@@ -201,6 +209,51 @@ def test_a_second_array_under_a_name_is_not_read(tmp_path: Path) -> None:
         archive.writestr("labels", b"\x93NUMPY another array")
     _, labels = read_arrays(tmp_path / "x.npz", [""], "here")
     assert labels.tolist() == [0, 1]
+
+
+@HOSTILE
+@pytest.mark.parametrize("name", ["train_groups", "label_names", "notes"])
+def test_a_column_of_gigabytes_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    headers = {
+        "train_images": ((4, 28, 28), "|u1"),
+        "train_labels": ((4,), "|u1"),
+        name: ((4,), "<U100000000"),
+    }
+    path = write_npz(tmp_path / "x.npz", **headers)
+    monkeypatch.setattr(np, "load", forbidden)
+    with pytest.raises(DataError, match=f"the array {name} has 1600000000 bytes"):
+        read_npz(path)
+
+
+@HOSTILE
+def test_arrays_that_are_no_columns_are_left_where_they_are(tmp_path: Path) -> None:
+    arrays = {"images": np.zeros((4, 28, 28), np.uint8), "labels": np.arange(4) % 2}
+    arrays["images"][:, 0, 0] = range(4)
+    np.savez(tmp_path / "x.npz", **arrays, groups=np.array(["a", "b", "b", "c"]))
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive:
+        archive.writestr("masks.npy", header((4, 30_000, 30_000), "<f8"))
+    pool = read_npz(tmp_path / "x.npz")
+    assert pool.groups == ["a", "b", "b", "c"]
+    assert "masks" not in pool.columns
+
+
+@HOSTILE
+def test_groups_of_gigabytes_are_not_unpacked_where_answers_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {
+        "train_images": ((4, 28, 28), "|u1"),
+        "train_labels": ((4,), "|u1"),
+        "train_groups": ((4,), "<U100000000"),
+    }
+    write_npz(tmp_path / "x.npz", **headers)
+    site = {"kind": "npz", "site": "north", "file": "x.npz", "labels": {"0": "a", "1": "b"}}
+    (tmp_path / "north.json").write_text(json.dumps(site), "utf-8")
+    monkeypatch.setattr(np, "load", forbidden)
+    with pytest.raises(DataError, match="the array train_groups has 1600000000 bytes"):
+        groups_in(tmp_path / "north.json")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.client.site_data import DataSource
+from fedward.errors import DataError, reason_of
 from fedward.evaluation.patients import unit_labels
 from fedward.runs.run import Run
 from fedward.sites import SiteData
 from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
+from fedward.sites.stored_images import array_names, read_column
 from fedward.sites.table import read_table
 from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
@@ -78,16 +80,25 @@ def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
 
 def _groups_in_npz(file: NpzSite) -> dict[str, str]:
     """Return the groups by sample id, as :mod:`fedward.sites.npz` names samples."""
-    with np.load(file.file, allow_pickle=False) as arrays:
-        prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in arrays]
-        columns = [name for name in GROUP_COLUMNS if f"{prefixes[0]}{name}" in arrays]
+    try:
+        names = array_names(file.file)
+        prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
+        columns = [name for name in GROUP_COLUMNS if f"{prefixes[0]}{name}" in names]
         if not columns:
             return {}
-        values = [arrays.get(f"{prefix}{columns[0]}", np.empty(0)) for prefix in prefixes]
-    groups_by_prefix = {
-        prefix: list(map(str, groups.reshape(-1)))
-        for prefix, groups in zip(prefixes, values, strict=True)
-    }
+        groups_by_prefix = {}
+        for prefix in prefixes:
+            name = f"{prefix}{columns[0]}"
+            groups = read_column(file.file, name) if name in names else None
+            groups_by_prefix[prefix] = [] if groups is None else list(map(str, groups.reshape(-1)))
+    # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
+    except Exception as error:
+        raise DataError(
+            f"site {file.site}, {file.file}",
+            "Fetch it again, or name another file.",
+            expected="an npz file whose groups can be read",
+            found=reason_of(error),
+        ) from None
     if file.joined:
         groups = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
         return {f"image-{index}": group for index, group in enumerate(groups)}

@@ -16,6 +16,8 @@ _BLOCK = 1 << 20
 """Bytes that are read at once of what is passed over."""
 _MOST_BY_COLUMN = 1 << 30
 """Bytes of an array at most that must be in memory as a whole, as each image is all over it."""
+_MOST_IN_A_COLUMN = 1 << 30
+"""Bytes of a column at most, which is in memory as a whole."""
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How NumPy writes arrays: others, as bzip2, may unpack a kilobyte to a gigabyte."""
 
@@ -130,6 +132,22 @@ def array_names(path: Path) -> frozenset[str]:
     """
     with zipfile.ZipFile(path) as archive:
         return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+
+
+def read_column(path: Path, name: str) -> npt.NDArray[Any] | None:
+    """Return an array (N,) or (N, 1) of an npz file; None if it has another shape.
+
+    Raises:
+        Exception: it cannot be read, as for :class:`StoredArray`, or would take a GiB or more.
+    """
+    array = StoredArray(path, name, f"{path}")
+    is_column = len(array.shape) == 1 or array.shape[1:] == (1,)
+    if not is_column:
+        return None
+    size = array.size * array.dtype.itemsize
+    if size >= _MOST_IN_A_COLUMN:
+        raise ValueError(f"the array {name} has {size} bytes (less than {_MOST_IN_A_COLUMN})")
+    return array.whole()
 
 
 class JoinedImages:

@@ -32,7 +32,7 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
-from fedward.sites.stored_images import StoredImages
+from fedward.sites.stored_images import StoredImages, array_names, read_column
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -48,7 +48,7 @@ class _File:
     labels: Labels
     """(N,), or (N, C), of all splits, one after the other."""
     others: Arrays
-    """All arrays but those of images and labels."""
+    """Arrays (N,) and (N, 1) but those of images and labels."""
 
     @property
     def counts(self) -> list[int]:
@@ -178,8 +178,8 @@ def _read_file(path: Path, faults: Faults) -> _File:
     Raises:
         DataError: it cannot be read, or its arrays cannot be used; the text has all faults.
     """
-    array_names, others = _other_arrays(path)
-    prefixes = _prefixes(array_names)
+    names, others = _columns_in(path)
+    prefixes = _prefixes(names)
     images, labels_of_splits = _images_and_labels(path, prefixes, others.get("label_names"), faults)
     faults.refuse()
     return _File(prefixes, images, _joined(path, labels_of_splits), others)
@@ -300,11 +300,11 @@ def _looks(
             yield Look(ids[row], digest(image), dark=bool(nearly_black(image[None])[0]))
 
 
-def _prefixes(array_names: Sequence[str]) -> list[str]:
+def _prefixes(names: frozenset[str]) -> list[str]:
     """Return the prefixes of the splits' arrays; the empty one for a file without splits."""
-    if "images" in array_names and "train_images" not in array_names:
+    if "images" in names and "train_images" not in names:
         return [""]
-    further = [prefix for prefix in ("val_", "test_") if f"{prefix}images" in array_names]
+    further = [prefix for prefix in ("val_", "test_") if f"{prefix}images" in names]
     return ["train_", *further]
 
 
@@ -345,13 +345,17 @@ def _groups(columns: Mapping[str, list[str]], count: int) -> list[str]:
     return [""] * count
 
 
-def _other_arrays(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
-    """Return the names of all arrays, and the arrays that are neither images nor labels."""
+def _columns_in(path: Path) -> tuple[frozenset[str], dict[str, npt.NDArray[Any]]]:
+    """Return the names of all arrays, and those (N,) or (N, 1) but images and labels."""
+    columns = {}
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = list(file.files)
-            others = [name for name in names if not name.endswith(("images", "labels"))]
-            return names, {name: file[name] for name in others}
+        names = array_names(path)
+        for name in names:
+            if name.endswith(("images", "labels")):
+                continue
+            column = read_column(path, name)
+            if column is not None:
+                columns[name] = column
     # As for read_arrays, broken bytes end in a dozen kinds of errors.
     except Exception as error:
         raise DataError(
@@ -360,6 +364,7 @@ def _other_arrays(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
             expected="an npz file of arrays",
             found=reason_of(error),
         ) from None
+    return names, columns
 
 
 def _require_names(
