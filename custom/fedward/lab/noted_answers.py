@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from fedward.sites import SiteData
 from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
-from fedward.sites.stored_images import array_names, read_column
+from fedward.sites.stored_images import StoredArray, array_names, read_column
 from fedward.sites.table import read_table
 from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
@@ -83,14 +84,20 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
     try:
         names = array_names(file.file)
         prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
-        columns = [name for name in GROUP_COLUMNS if f"{prefixes[0]}{name}" in names]
+        columns = [
+            column
+            for column in GROUP_COLUMNS
+            if any(f"{prefix}{column}" in names for prefix in prefixes)
+        ]
         if not columns:
             return {}
         groups_by_prefix = {}
         for prefix in prefixes:
             name = f"{prefix}{columns[0]}"
-            groups = read_column(file.file, name) if name in names else None
-            groups_by_prefix[prefix] = [] if groups is None else list(map(str, groups.reshape(-1)))
+            column = read_column(file.file, name) if name in names else None
+            count = len(StoredArray(file.file, f"{prefix}labels", f"{file.file}"))
+            # A split without the column has images that are groups of their own.
+            groups_by_prefix[prefix] = [""] * count if column is None else _texts(column)
     # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
     except Exception as error:
         raise DataError(
@@ -100,16 +107,21 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
             found=reason_of(error),
         ) from None
     if file.joined:
-        groups = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
-        return {f"image-{index}": group for index, group in enumerate(groups)}
+        joined = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
+        return {f"image-{index}": group for index, group in enumerate(joined) if group}
     group_of: dict[str, str] = {}
     for split in SPLITS:
         # As read_split: indices may be those of training images, where a split has no arrays.
         candidates = [f"{split}_", "train_", ""] if file.indices is not None else [f"{split}_"]
         prefix = next((name for name in candidates if name in groups_by_prefix), "")
         for index, group in enumerate(groups_by_prefix.get(prefix, [])):
-            group_of[f"{split}-{index}"] = group
+            if group:
+                group_of[f"{split}-{index}"] = group
     return group_of
+
+
+def _texts(column: NDArray[Any]) -> list[str]:
+    return list(map(str, column.reshape(-1)))
 
 
 def note_answers(

@@ -1,0 +1,73 @@
+"""Which test images belong together, by a site's own files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedward.lab.noted_answers import groups_in
+
+PIXELS = np.zeros((3, 8, 8), np.uint8)
+LABELS = np.array([0, 1, 0])
+
+
+def site_of(folder: Path, arrays: dict[str, NDArray[Any]], **further: Any) -> Path:
+    """Write an npz file and the site file that names it."""
+    np.savez(folder / "images.npz", **arrays)
+    content = {"kind": "npz", "site": "north", "file": "images.npz", "labels": {"0": "a", "1": "b"}}
+    path = folder / "north.json"
+    path.write_text(json.dumps(content | further), "utf-8")
+    return path
+
+
+def two_splits(**groups: list[str] | list[int]) -> dict[str, NDArray[Any]]:
+    """Return three images for training and three for tests, and columns of groups."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for split in ("train", "test"):
+        arrays |= {f"{split}_images": PIXELS, f"{split}_labels": LABELS}
+    return arrays | {name: np.array(column) for name, column in groups.items()}
+
+
+@pytest.mark.parametrize(
+    ("columns", "joined", "expected"),
+    [
+        ({}, False, {}),
+        (
+            {"train_groups": [4, 4, 5], "test_groups": [6, 7, 6]},
+            False,
+            {"train-0": "4", "train-1": "4", "train-2": "5"}
+            | {"test-0": "6", "test-1": "7", "test-2": "6"},
+        ),
+        (
+            {"train_groups": ["p", "p", ""], "test_groups": ["q", "", "q"]},
+            True,
+            {"image-0": "p", "image-1": "p", "image-3": "q", "image-5": "q"},
+        ),
+        # Images of a split without the column are no part of another one's groups.
+        ({"train_groups": [4, 4, 5]}, False, {"train-0": "4", "train-1": "4", "train-2": "5"}),
+        ({"test_groups": [4, 4, 5]}, False, {"test-0": "4", "test-1": "4", "test-2": "5"}),
+        (
+            {"train_patient": ["p", "q", "r"]},
+            True,
+            {"image-0": "p", "image-1": "q", "image-2": "r"},
+        ),
+    ],
+)
+def test_groups_of_an_npz_file_are_named_as_its_samples(
+    tmp_path: Path, columns: dict[str, Any], joined: bool, expected: dict[str, str]
+) -> None:
+    further = {"joined": True, "indices": {"train": [0], "test": [3]}} if joined else {}
+    site = site_of(tmp_path, two_splits(**columns), **further)
+    assert groups_in(site) == expected
+
+
+def test_images_that_any_split_may_take_are_counted_through_all_of_them(tmp_path: Path) -> None:
+    arrays = two_splits(train_groups=["p", "p", "r"], test_groups=["q", "s", "q"])
+    arrays |= {"val_images": PIXELS, "val_labels": LABELS}
+    site = site_of(tmp_path, arrays, joined=True, indices={"train": [0], "test": [6]})
+    groups = groups_in(site)
+    assert groups["image-6"] == "q", "test images follow those of training and validation"
+    assert set(groups) == {f"image-{place}" for place in (0, 1, 2, 6, 7, 8)}
