@@ -265,8 +265,8 @@ def test_a_job_waits_under_the_scope_that_flare_runs_it_under(tmp_path, sent, mo
     Context(tmp_path)  # It makes the folder of the kit's rules.
     rules = OPEN.model_dump(mode="json") | {"approval": "required"}
     (tmp_path / "local" / FILE).write_text(yaml.safe_dump(rules))
-    approvals = Approvals(tmp_path / "fedward" / "approvals", "with noise")
-    approvals.approve(experiment.digest)  # As an earlier version did, for the default scope.
+    approvals = Approvals(tmp_path / "fedward" / "approvals")
+    approvals.approve(experiment.digest, "with noise")
     for name, waits in (("", False), ("with noise", False), ("plain", True)):
         monkeypatch.setattr(Context, "scope", manager.get_scope(name))
         executor = executor_of(tmp_path, experiment)

@@ -64,7 +64,6 @@ def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
         "neighbour": neighbour,
         "certificate": "its own",
         "passive": passive,
-        "unencrypted_loopback": False,
         "origin": neighbour,
         "destination": receiver,
         "request": None,
@@ -115,8 +114,7 @@ def test_only_flares_ids_are_jobs(text):
         ("server", "hospital-a", {"passive": False}),
         ("server", "hospital-a", {"certificate": None}),
         ("server", "relay.x", {}),
-        ("server", "hospital-a", {"certificate": None, "unencrypted_loopback": True}),
-        ("server", USER, {"certificate": None, "unencrypted_loopback": True}),
+        ("server", USER, {"certificate": None}),
         ("server", f"server.{JOB}", {"certificate": None}),
         ("hospital-a", f"hospital-a.{JOB}", {"certificate": None}),
         (f"server.{JOB}", "hospital-a", {}),
@@ -224,7 +222,6 @@ ORDINARY = [
     arrival("hospital-a", "server", request=SHELL),
     arrival("hospital-a", "server", destination=f"hospital-a.{JOB}", origin=f"server.{JOB}"),
     arrival("hospital-a", f"hospital-a.{JOB}", request=("admin", "train.notify_job_status")),
-    arrival("hospital-a", f"hospital-a.{JOB}", unencrypted_loopback=True, certificate=None),
     arrival(f"hospital-a.{JOB}", "hospital-a", request=("client_command", "abort")),
     arrival(
         f"hospital-a.{JOB}",
@@ -442,12 +439,9 @@ def test_no_cell_accepts_diagnosis_bulk_or_keys():
 # --- what a message shows
 
 
-def connection(
-    name: str = "hospital-a", security: str = "mtls", peer: str = "10.1.2.3:4711"
-) -> Any:
-    connector = SimpleNamespace(mode=Mode.PASSIVE, params={"connection_security": security})
-    shown = {"peer_cn": name, "local_addr": "127.0.0.1:8002", "peer_addr": peer}
-    return SimpleNamespace(connector=connector, get_conn_properties=lambda: shown)
+def connection(name: str = "hospital-a") -> Any:
+    connector = SimpleNamespace(mode=Mode.PASSIVE)
+    return SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": name})
 
 
 def message(**headers: Any) -> Message:
@@ -467,27 +461,8 @@ def test_a_message_is_read_from_its_connection_and_headers():
         "server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat")
     )
     assert found.sender == "hospital-a"
+    assert arrival_of("server", Endpoint("x"), connection("N/A"), message()).certificate is None
     assert arrival("hospital-a", "x", certificate=None).sender == "x, without a certificate"
-
-
-@pytest.mark.parametrize(
-    ("security", "peer", "unencrypted_loopback"),
-    [
-        ("clear", "127.0.0.1:4711", True),
-        ("clear", "localhost:4711", True),
-        ("clear", "10.1.2.3:4711", False),
-        ("clear", "", False),
-        ("tls", "127.0.0.1:4711", False),
-        ("mtls", "127.0.0.1:4711", False),
-    ],
-)
-def test_only_a_connection_within_the_machine_is_unencrypted_loopback(
-    security, peer, unencrypted_loopback
-):
-    endpoint = Endpoint("x")
-    arrived = arrival_of("server", endpoint, connection("N/A", security, peer), message())
-    assert arrived.unencrypted_loopback is unencrypted_loopback
-    assert arrival_of("server", endpoint, connection("N/A"), message()).certificate is None
 
 
 def test_a_part_of_a_stream_is_the_request_that_it_carries():

@@ -334,20 +334,6 @@ def test_among_several_scopes_without_a_default_the_administrator_names_one(kit,
     assert "needs the digest of a job" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("default", "shown"),
-    [
-        ({"default_scope": "clinical"}, "as in earlier versions: counts for clinical alone"),
-        ({}, "as in earlier versions: counts for none; approve it again"),
-    ],
-)
-def test_an_approval_without_a_scope_is_listed_as_what_it_is(kit, capsys, default, shown):
-    two_scopes(kit, **default)
-    Approvals(kit / "fedward" / "approvals").approve(clinical().digest)
-    assert approve(kit) == 0
-    assert capsys.readouterr().out.splitlines()[2] == f"  no privacy scope, {shown}"
-
-
 def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
     """Let a job ask at a hospital that approves each one; return the lines with its settings."""
     (kit / "local" / FILE).write_text("approval: required")
@@ -451,17 +437,6 @@ def test_a_job_with_settings_that_are_gone_hides_no_other(
     assert "settings that this version of fedward does not have: the job cannot run here" in shown
     assert f"job {there.digest}" in shown
     assert shown.count("  method ") == 1
-
-
-def test_an_approval_that_counts_for_a_scope_is_shown_with_the_job(
-    kit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One of an earlier version has no scope, and counts for the site's default one."""
-    known = Approvals(kit / "fedward" / "approvals", "clinical")
-    known.approve(clinical().digest)
-    assert known.ask(clinical(), "clinical")
-    assert approve(kit) == 0
-    assert "waits since" not in capsys.readouterr().out
 
 
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):

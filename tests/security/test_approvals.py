@@ -20,14 +20,10 @@ JOB = hospital()
 ASKING = Policy(approval="required")
 
 
-def asked(
-    folder: Path, experiment: Experiment = JOB, scope: str = "", default: str | None = None
-) -> dict:
+def asked(folder: Path, experiment: Experiment = JOB, scope: str = "") -> dict:
     """Return the meta of a hospital's answer to a job; no data are read for one that waits."""
     algorithm = method_of(experiment)
-    admission = Admission(
-        HERE, experiment, algorithm, folder, lambda: ASKING, scope=scope, default_scope=default
-    )
+    admission = Admission(HERE, experiment, algorithm, folder, lambda: ASKING, scope=scope)
     here = new_client(HERE, experiment, folder, admission=admission)
     answer = here.handle(request(experiment))
     assert ("data" in vars(here)) == ("steps" in answer.meta)
@@ -123,41 +119,17 @@ def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
     "waits without reading data, and is listed with that scope",
 )
 def test_an_approval_is_of_a_job_under_one_privacy_scope(tmp_path):
-    assert "waiting" in asked(tmp_path, scope="with noise", default="with noise")
+    assert "waiting" in asked(tmp_path, scope="with noise")
     approvals(tmp_path).approve(JOB.digest, "with noise")
-    assert "steps" in asked(tmp_path, scope="with noise", default="with noise")
-    for other, default in (("plain", "with noise"), ("plain", "plain"), ("", None)):
-        assert "waiting" in asked(tmp_path, scope=other, default=default)
+    assert "steps" in asked(tmp_path, scope="with noise")
+    for other in ("plain", ""):
+        assert "waiting" in asked(tmp_path, scope=other)
     listed = {entry.scope: bool(entry.approved) for entry in approvals(tmp_path).entries()}
     assert listed == {"with noise": True, "plain": False, "": False}
     approvals(tmp_path).approve(JOB.digest, "plain")
     approvals(tmp_path).withdraw(JOB.digest, "with noise")
     assert "waiting" in asked(tmp_path, scope="with noise")
     assert "steps" in asked(tmp_path, scope="plain")
-
-
-@pytest.mark.parametrize(
-    ("scope", "default", "counts"),
-    [
-        ("", None, True),
-        ("clinical", "clinical", True),
-        ("plain", "clinical", False),
-        ("clinical", None, False),
-    ],
-)
-def test_an_approval_of_an_earlier_version_counts_for_the_default_scope(
-    tmp_path, scope, default, counts
-):
-    """Its file names no scope."""
-    path = file_of(tmp_path)
-    path.parent.mkdir(mode=0o700)
-    fields = {"digest": JOB.digest, "asked": None, "approved": "2026-01-01", "experiment": None}
-    path.write_text(json.dumps(fields))
-    path.chmod(0o600)
-    assert ("steps" in asked(tmp_path, scope=scope, default=default)) is counts
-    if counts:
-        Approvals(path.parent, default).withdraw(JOB.digest, scope)
-        assert "waiting" in asked(tmp_path, scope=scope, default=default)
 
 
 def test_a_scope_may_have_any_name(tmp_path):

@@ -108,14 +108,6 @@ def test_a_query_for_other_images_counts_again(path):
     assert granted(path) == {query: 7}
 
 
-def test_a_line_of_an_earlier_version_counts_and_grants_nothing(path):
-    """It does not say which images were asked about."""
-    query = Query(RUNS[0], 1, 0)
-    Chain(path, path.name).add({**query._asdict(), "labels": 3, "salt": "0" * 32})
-    assert grant(path, query, 3, 5) == 2
-    assert granted(path) == {query: 5}
-
-
 def _grant(path: Path, number: int) -> int:
     return grant(path, Query(RUNS[number % 2], number, 0), 3, 10)
 
@@ -184,6 +176,10 @@ def delete(path: Path) -> None:
     path.unlink()
 
 
+def delete_its_end(path: Path) -> None:
+    end_of(path).unlink()
+
+
 def delete_with_its_end(path: Path) -> None:
     path.unlink()
     end_of(path).unlink()
@@ -238,6 +234,7 @@ def another_sites(path: Path) -> None:
         cut_in_mid_line,
         empty,
         delete,
+        delete_its_end,
         delete_with_its_end,
         cut_without_its_end,
         put_back_an_older_copy,
@@ -259,15 +256,6 @@ def test_a_ledger_that_was_rolled_back_lets_nobody_ask(
             grant(path, Query(RUNS[1], 1, 0), 3, 10)
         with pytest.raises(DataError, match="Nobody is asked"):
             granted(path)
-
-
-def test_a_ledger_of_an_earlier_version_goes_on(path: Path) -> None:
-    """It had no end, and no answer knew of it; from its first use on both do."""
-    for round_ in (1, 2):
-        grant(path, Query(RUNS[0], round_, 0), 3, 10)
-    end_of(path).unlink()
-    assert grant(path, Query(RUNS[0], 3, 0), 9, 10) == 4
-    assert json.loads(end_of(path).read_text())["lines"] == 3
 
 
 def test_a_query_whose_end_was_not_written_counts(path: Path) -> None:

@@ -21,6 +21,7 @@ from fedward.errors import DataError
 from fedward.methods import job_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
+from fedward.security.kept_chain import last_hash
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import (
     CountedImage,
@@ -167,9 +168,8 @@ def test_runs_are_counted_over_all_jobs(path):
 
 @pytest.mark.proves(
     "files",
-    "lines of a ledger of sums are changed, moved or taken out",
-    "no sums leave until it is restored. Lines cut off its end, and a removed file, "
-    "are not noticed",
+    "lines of a ledger of sums are changed, moved or taken out; the ledger or its end is removed",
+    "no sums leave until both are restored",
 )
 @pytest.mark.parametrize(
     "attack",
@@ -177,6 +177,8 @@ def test_runs_are_counted_over_all_jobs(path):
         lambda lines: [lines[0].replace('"kind":"oneshot"', '"kind":"survey"'), *lines[1:]],
         lambda lines: lines[1:],
         lambda lines: [lines[1], lines[0], *lines[2:]],
+        lambda lines: lines[:2],
+        lambda lines: [],
     ],
 )
 def test_a_forged_ledger_tells_nothing(path, attack):
@@ -188,12 +190,34 @@ def test_a_forged_ledger_tells_nothing(path, attack):
         grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
 
 
-def test_a_ledger_that_does_not_know_classes_tells_nothing(path: Path) -> None:
-    row = {"run": RUNS[0], "kind": "oneshot", "set": "0" * 64, "names": ["0"], "pixels": ["0"]}
-    Chain(path, path.name).add(row)
-    with pytest.raises(DataError, match="found a ledger of an earlier version") as error:
-        grant(path, RUNS[1], "oneshot", images(*range(100)), 32, None)
-    assert "Runs then count anew for `maximum_sums`" in str(error.value)
+@pytest.mark.proves(
+    "files",
+    "lines of a ledger of sums are changed, moved or taken out; the ledger or its end is removed",
+    "no sums leave until both are restored",
+)
+def test_a_ledger_that_is_removed_with_its_end_tells_nothing(path: Path) -> None:
+    """The site's log of answers knows what it held."""
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
+    log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
+    log.parent.mkdir()
+    Chain(log, RUNS[0]).add({"site": SITE, "event": "answered", "sums": last_hash(path)})
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
+    path.with_suffix(".end.json").unlink()
+    with pytest.raises(DataError, match=f"sums-{SITE}.end.json.* No sums are sent"):
+        grant(path, RUNS[1], "oneshot", images(*range(101)), 32, None)
+    path.unlink()
+    with pytest.raises(DataError, match="No sums are sent"):
+        grant(path, RUNS[1], "oneshot", images(*range(101)), 32, None)
+
+
+def test_a_line_does_not_tell_which_images_it_is_of(path: Path) -> None:
+    other = path.with_name("sums-site-2.jsonl")
+    for ledger in (path, other):
+        assert grant(ledger, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
+    assert last_hash(path) != last_hash(other)
+    rows = [json.loads(ledger.read_text()) for ledger in (path, other)]
+    assert rows[0]["set"] == rows[1]["set"]
+    assert rows[0]["salt"] != rows[1]["salt"]
 
 
 def test_half_a_line_of_a_crash_is_no_answer(path):

@@ -69,7 +69,6 @@ class Admission:
         read: returns the policy; by default one that forbids nothing.
         noise: whether the job's privacy scope adds noise to updates here.
         scope: name of that scope; empty for none.
-        default_scope: as in :class:`~fedward.security.approvals.Approvals`.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class Admission:
         read: Callable[[], Policy] = lambda: OPEN,
         noise: bool = False,
         scope: str = "",
-        default_scope: str | None = None,
     ) -> None:
         self._site = site
         self._experiment = experiment
@@ -89,7 +87,7 @@ class Admission:
         self._read = read
         self._noise = noise
         self._scope = scope
-        self._approvals = Approvals(folder / FOLDER, default_scope)
+        self._approvals = Approvals(folder / FOLDER)
         self._folder = folder
         self._questions = questions_file(folder, site)
         self._sums = sums.sums_file(folder, site)

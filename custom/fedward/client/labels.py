@@ -238,7 +238,7 @@ class _Record:
         if not saved:
             return cls()
         asked = tuple(saved["asked"])
-        refused = tuple(saved.get("refused", ()))  # Earlier versions did not write it.
+        refused = tuple(saved["refused"])
         return cls(**{**saved, "asked": asked, "refused": refused})
 
     @property

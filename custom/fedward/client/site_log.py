@@ -53,6 +53,7 @@ from fedward.protocol.wire import Message
 from fedward.security.kept_chain import last_hash
 from fedward.security.privacy_ledger import ledger_file
 from fedward.security.questions import questions_file
+from fedward.security.sums import sums_file
 from fedward.storage import chain
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
@@ -93,6 +94,7 @@ class SiteLog:
         self._algorithm = algorithm
         self._ledger = ledger_file(folder, site)
         self._questions = questions_file(folder, site)
+        self._sums = sums_file(folder, site)
         self._run: str | None = None
         """Run of the request that is being answered; None where it names none."""
         self._asked: dict[str, Any] = {}
@@ -184,6 +186,7 @@ class SiteLog:
                 return
             row["ledger"] = last_hash(self._ledger) or None
             row["questions"] = last_hash(self._questions) or None
+            row["sums"] = last_hash(self._sums) or None
             chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:

@@ -35,11 +35,6 @@ CONTROLLERS = {
 """Controllers of single methods, by the method's name."""
 METHOD_CONTROLLER = "fedward.flare.workflows.MethodController"
 """The controller of all other methods, also those of other packages."""
-FORMER_CONTROLLERS = (
-    "fedward.flare.workflows.AveragingController",
-    "fedward.flare.workflows.OneShotController",
-)
-"""Names that kits of earlier versions admit, and that are no classes any more."""
 
 ALLOWED: dict[Role, tuple[str, ...]] = {
     "site": (EXECUTOR, TO_SERVER),

@@ -174,26 +174,19 @@ def _new_client(fl_ctx: FLContext, device: Device) -> "Respondent":
     return client_of(source, algorithm, log, admission, key, device=device)
 
 
-def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool, str, str | None]":
+def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool, str]":
     """Return the reader of this site's policy, and what it must know of the job's privacy scope.
 
-    That is whether the scope adds noise, its name (empty for none), and the name of the site's
-    default scope. FLARE has chosen the scope by the job's meta, and its filters are those that run.
+    That is whether the scope adds noise, and its name (empty for none). FLARE has chosen the scope
+    by the job's meta, and its filters are those that run.
     """
-    from nvflare.private.privacy_manager import PrivacyService
-
-    from fedward.flare.privacy import adds_noise, default_scope
+    from fedward.flare.privacy import adds_noise
     from fedward.security.policy import FILE, read_policy
 
     workspace = fl_ctx.get_engine().get_workspace()
     file = Path(workspace.get_site_config_dir()) / FILE
     scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
-    return (
-        partial(read_policy, file),
-        adds_noise(scope),
-        scope.name if scope else "",
-        default_scope(PrivacyService.get_manager()),
-    )
+    return partial(read_policy, file), adds_noise(scope), scope.name if scope else ""
 
 
 def _error_fields(error: Exception) -> dict[str, Any]:

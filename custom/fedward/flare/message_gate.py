@@ -37,7 +37,6 @@ from typing import Any, Literal
 
 from nvflare.apis.fl_constant import (
     AdminCommandNames,
-    ConnectionSecurity,
     FedEventHeader,
     ReservedKey,
     ReservedTopic,
@@ -56,7 +55,6 @@ from nvflare.fuel.f3.cellnet.defs import (
 )
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
-from nvflare.fuel.f3.cellnet.identity import get_param
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.drivers.connector_info import Mode
@@ -211,9 +209,6 @@ _WITH_RESOURCES = frozenset(
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
 
-_LOOPBACK_PREFIXES = ("127.", "localhost:", "::1", "[::1]")
-"""Beginnings of the addresses at which a machine reaches itself."""
-
 _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
 
@@ -248,8 +243,6 @@ class Arrival:
     """The common name in that certificate; None if the connection shows no certificate."""
     passive: bool
     """Whether the neighbour opened the connection."""
-    unencrypted_loopback: bool
-    """Whether it stays in the machine and is not encrypted, as with kits of earlier versions."""
     origin: str
     """Name of the cell that sent the message, by its header."""
     destination: str
@@ -354,9 +347,7 @@ def _is_neighbour(arrival: Arrival) -> bool:
     """Return whether the cell at the other end is one that the receiver has a connection with."""
     receiver_place = place_of(arrival.receiver)
     neighbour_place = place_of(arrival.neighbour)
-    is_job = neighbour_place in ("server job", "site job")
-    job_within_machine = arrival.unencrypted_loopback and is_job
-    if arrival.passive and not arrival.certificate and not job_within_machine:
+    if arrival.passive and not arrival.certificate:
         return False
     if receiver_place == "server":
         return arrival.passive and neighbour_place in ("site", "site job", "user", "server job")
@@ -453,7 +444,6 @@ def arrival_of(
         neighbour=endpoint.name,
         certificate=certificate if certificate != "N/A" else None,
         passive=connection.connector.mode == Mode.PASSIVE,
-        unencrypted_loopback=_is_unencrypted_loopback(connection),
         origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
         destination=destination,
         request=request,
@@ -466,19 +456,6 @@ def arrival_of(
 
 def _text_or_none(header: Any) -> str | None:
     return None if header is None else str(header)
-
-
-def _is_unencrypted_loopback(connection: Connection) -> bool:
-    """Return whether both ends of a connection without encryption lie on this machine."""
-    security = get_param(connection.connector.params, DriverParams.CONNECTION_SECURITY)
-    properties = connection.get_conn_properties() or {}
-    local_address = str(properties.get(DriverParams.LOCAL_ADDR.value, ""))
-    peer_address = str(properties.get(DriverParams.PEER_ADDR.value, ""))
-    return (
-        security == ConnectionSecurity.CLEAR
-        and local_address.startswith(_LOOPBACK_PREFIXES)
-        and peer_address.startswith(_LOOPBACK_PREFIXES)
-    )
 
 
 def _request_of_stream(message: Message) -> Request:

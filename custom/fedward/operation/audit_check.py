@@ -106,8 +106,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         _check_states(folder, rows)
         algorithm = job_of(run.experiment)
         if not isinstance(algorithm, Survey):
-            # Runs of earlier versions do not say all their settings.
-            _check_rounds(rows, run.info.settings.get("rounds", algorithm.settings.rounds))
+            _check_rounds(rows, algorithm.settings.rounds)
         files = _check_end_of_run(folder, run, rows)
         for name in ("model", "best"):
             if (folder / f"{name}.safetensors").exists():
@@ -161,8 +160,7 @@ def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     if info.method != info.experiment["method"]:
         expected = f"run.json with the method {info.experiment['method']} of the experiment"
         raise fault(1, expected, f"{info.method}: it was changed")
-    # Runs of earlier versions have no such digest.
-    if beginning_digest(info) != first.get("beginning", beginning_digest(info)):
+    if beginning_digest(info) != first["beginning"]:
         expected = "run.json with method, job, settings and first model of the run's beginning"
         raise fault(1, expected, "others: they were changed")
     init = (info.init or {}).get("sha256")
@@ -309,14 +307,12 @@ def _check_model(
         expected = f"{name}.json with base {run.info.base}"
         raise fault(1, expected, f"{about.get('base')}: the file was changed")
     file = folder / f"{name}.safetensors"
-    # Earlier versions wrote other fields, and have no digest of the run's beginning.
-    if "beginning" in rows[0]["details"]:
-        expected_about = {**run.described(StoredState(file)), "round": about["round"]}
-        if name == "best":
-            metric = named_mean(run.experiment.key_metric)
-            expected_about |= {"metric": metric, "value": about["value"]}
-        if about != expected_about:
-            raise fault(1, f"{name}.json as this run writes it", "others: the file was changed")
+    expected_about = {**run.described(StoredState(file)), "round": about["round"]}
+    if name == "best":
+        metric = named_mean(run.experiment.key_metric)
+        expected_about |= {"metric": metric, "value": about["value"]}
+    if about != expected_about:
+        raise fault(1, f"{name}.json as this run writes it", "others: the file was changed")
     next_, part = evaluation_turn(algorithm, about["round"])
     asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
     # A round may omit a part, so the first one from `part` on is the one that had the model.

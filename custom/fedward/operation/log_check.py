@@ -105,8 +105,7 @@ def _check_keys(server: ServerRecord, log: str) -> None:
     for number, row in server.numbered_rows(log):
         if not fields:
             continue
-        # Rows of earlier versions have no part where it is 0.
-        key = tuple(row.get(name, 0) for name in fields)
+        key = tuple(row[name] for name in fields)
         counts[key] += 1
         if counts[key] > (1 if log in _KEYS else parts[row["round"]]):
             about = ", ".join(f"{name} {value}" for name, value in zip(fields, key, strict=True))

@@ -202,8 +202,6 @@ def _is_cut_off(log: str, line: bytes) -> bool:
 def _as_written(log: str, number: int, line: bytes) -> dict[str, Any]:
     """Return the row in a line.
 
-    Rows of earlier versions may lack fields, or have them in another order after the round.
-
     Args:
         log: name of the log.
         number: of the line, from 1.

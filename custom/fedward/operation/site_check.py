@@ -365,7 +365,7 @@ def _check_origins(server: ServerRecord, record: SiteRecord, sites: Collection[s
 
     Args:
         server: the server's side of the run.
-        record: the log of the sites. Logs of earlier versions do not say it.
+        record: the log of the sites.
         sites: names of the sites to check, whose log knows all answers of the run.
     """
     info = read_info(server.folder)
@@ -373,10 +373,7 @@ def _check_origins(server: ServerRecord, record: SiteRecord, sites: Collection[s
         said = {
             bool(row["synthetic"])
             for row in record.rows
-            if row["site"] == site
-            and row["event"] == "answered"
-            and row["task"] != DECRYPT
-            and "synthetic" in row
+            if row["site"] == site and row["event"] == "answered" and row["task"] != DECRYPT
         }
         if not said:
             continue

@@ -29,8 +29,7 @@ class Traffic(NamedTuple):
 
 def took_no_step(reason: str) -> bool:
     """Return whether the reason of a failure only says that a site had nothing to train on."""
-    # Runs of earlier versions have "took no step as" and the name of the task.
-    return reason.startswith(("took no training step", "took no step"))
+    return reason.startswith("took no training step")
 
 
 def merged_rounds(run: Run) -> list[RoundRow]:

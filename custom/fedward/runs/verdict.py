@@ -572,8 +572,7 @@ class _Judge:
         if overall is None or self.counts is None:
             return None
         confidence = self.counts.confidence
-        # Sites of an earlier version left out synthetic images of rare classes, and a site may
-        # have failed to count: what is said of confidence would be of other images.
+        # A site may have failed to count: what is said of confidence would be of other images.
         is_of_all = confidence.total == overall.n
         is_right_for_as_many = int(confidence.right.sum()) == overall.right
         return confidence if is_of_all and is_right_for_as_many else None

@@ -4,8 +4,6 @@ A job is identified by the digest of its experiment (:attr:`fedward.config.Exper
 job that differs in one setting is another job. An approval is of a job under one of the site's
 privacy scopes, whose filters may add noise. Under another scope the job waits again. Each job has
 one file per scope in the site's own folder.
-
-Earlier versions noted no scope. Their approvals count for the site's default scope alone.
 """
 
 import hashlib
@@ -45,7 +43,7 @@ class Entry:
     experiment: dict[str, Any] | None = None
     """The job's settings as JSON values; None until its first request."""
     scope: str = ""
-    """Name of the privacy scope; empty for none, and in files of earlier versions."""
+    """Name of the privacy scope; empty for none."""
 
     @property
     def file(self) -> str:
@@ -64,13 +62,10 @@ class Approvals:
 
     Args:
         folder: the folder with the files.
-        default_scope: the scope for which approvals without a scope count; None: they count for
-            jobs without a scope alone.
     """
 
-    def __init__(self, folder: Path, default_scope: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._default_scope = default_scope
 
     def entries(self) -> list[Entry]:
         """Return the entries as they are in the files, sorted by the files' names."""
@@ -85,13 +80,6 @@ class Approvals:
             digest: the job's.
             scope: name of the privacy scope under which the job runs; empty for none.
         """
-        entry = self._entry(digest, scope)
-        if entry.approved is None and scope == self._default_scope:
-            entry = replace(entry, approved=self._entry(digest, "").approved)
-        return entry
-
-    def _entry(self, digest: str, scope: str) -> Entry:
-        """Return the entry in the file of a job and a scope; an empty one without such a file."""
         return self._read(self._path(digest, scope)) or Entry(digest, scope=scope)
 
     def _read(self, path: Path) -> Entry | None:
@@ -121,14 +109,14 @@ class Approvals:
         if self.entry(digest, scope).experiment is None:
             with self._locked(digest, scope):
                 settings = experiment.model_dump(mode="json")
-                entry = self._entry(digest, scope)
+                entry = self.entry(digest, scope)
                 self._write(replace(entry, asked=now(), experiment=settings))
         return self.entry(digest, scope).approved is not None
 
     def approve(self, digest: str, scope: str = "") -> Entry:
         """Let a job run from its next request on. A job may be approved before it asks."""
         with self._locked(digest, scope):
-            approved = replace(self._entry(digest, scope), approved=now())
+            approved = replace(self.entry(digest, scope), approved=now())
             self._write(approved)
         return approved
 
@@ -141,9 +129,7 @@ class Approvals:
         self._require_approved(digest, scope)  # Before a folder is made for the lock.
         with self._locked(digest, scope):
             self._require_approved(digest, scope)
-            self._path(digest, scope).unlink(missing_ok=True)
-            if scope == self._default_scope:
-                self._path(digest, "").unlink(missing_ok=True)
+            self._path(digest, scope).unlink()
 
     def _require_approved(self, digest: str, scope: str) -> None:
         if self.entry(digest, scope).approved is None:

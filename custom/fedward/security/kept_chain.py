@@ -1,4 +1,4 @@
-"""Ledgers of a site that notice when lines are missing: of its privacy budget and its questions.
+"""Ledgers of a site that notice missing lines: of its privacy budget, its questions and its sums.
 
 A ledger is a :mod:`chain <fedward.storage.chain>` that starts from the name of its own file, with
 one line for each thing that counts. Two other places record where it ends. A file beside it holds
@@ -153,10 +153,8 @@ class KeptChain:
             return None
         try:
             end = json.loads(self._end_path.read_text(encoding="utf-8"))
-            # Earlier versions called it "head".
-            last = end["last_hash"] if "last_hash" in end else end["head"]
-            if isinstance(end["lines"], int) and isinstance(last, str):
-                return {"lines": end["lines"], "last_hash": last}
+            if isinstance(end["lines"], int) and isinstance(end["last_hash"], str):
+                return {"lines": end["lines"], "last_hash": end["last_hash"]}
             found = repr(end)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{type(error).__name__}: {error}"

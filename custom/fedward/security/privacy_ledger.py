@@ -5,7 +5,7 @@ The ledger has one line for each release, and notices when lines are missing
 and :mod:`fedward.security.privacy_budget` what releases cost and how many are left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from fedward.errors import FedwardError
 from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
-from fedward.security.unchained_ledger import make_chain, unchained_rows
 from fedward.storage.chain import read
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
@@ -49,8 +48,7 @@ def ledger_file(folder: Path, site: str) -> Path:
 def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
     """Append a release to a ledger, and return its line with what all releases have spent.
 
-    The line is on the disk when this returns. A ledger of an earlier version, which was not a
-    chain, becomes one.
+    The line is on the disk when this returns.
 
     Args:
         path: the ledger. It is made if there is none, readable for its owner alone.
@@ -64,13 +62,10 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
     make_folder(path.parent, PRIVATE)
     with locked(path):  # Two jobs may run at one site.
         ledger = KeptChain(path, PRIVACY)
-        earlier_rows = unchained_rows(ledger)
-        multipliers = _multipliers(ledger, earlier_rows)
+        multipliers = _multipliers(ledger)
         epsilon_with_this_one = epsilon([*multipliers, rule.noise_multiplier], rule.delta)
         if epsilon_with_this_one > rule.max_epsilon:
             raise BudgetUsedError(epsilon(multipliers, rule.delta), epsilon_with_this_one, rule)
-        if earlier_rows:
-            make_chain(ledger, earlier_rows)
         row = {
             **release,
             "clip": rule.clip,
@@ -89,8 +84,7 @@ def spent(path: Path) -> list[float]:
     Raises:
         DataError: the ledger is not what was written.
     """
-    ledger = KeptChain(path, PRIVACY)
-    return _multipliers(ledger, unchained_rows(ledger))
+    return _multipliers(KeptChain(path, PRIVACY))
 
 
 def half_line(path: Path) -> bytes:
@@ -99,21 +93,14 @@ def half_line(path: Path) -> bytes:
     return rest
 
 
-def _multipliers(
-    ledger: KeptChain, earlier_rows: Sequence[Mapping[str, Any]] | None
-) -> list[float]:
+def _multipliers(ledger: KeptChain) -> list[float]:
     """Return the noise multiplier of each release, oldest first.
-
-    Args:
-        ledger: the ledger.
-        earlier_rows: its rows if it is not a chain yet; None: those of the chain.
 
     Raises:
         DataError: the ledger is not what was written, or a multiplier is not a number above 0.
     """
-    rows = ledger.rows() if earlier_rows is None else earlier_rows
     multipliers = []
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(ledger.rows(), 1):
         if "torn" in row:
             continue  # A crash left half a line: its update did not leave.
         value = row.get("noise_multiplier")

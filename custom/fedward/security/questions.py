@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from fedward.digests import digest
 from fedward.security.kept_chain import KeptChain, LedgerKind
-from fedward.storage.chain import Chain, read
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
@@ -69,7 +68,6 @@ def grant(path: Path, query: Query, images: Sequence[str], most: int | None) -> 
     make_folder(path.parent, PRIVATE)
     with locked(path):
         ledger = KeptChain(path, QUESTIONS)
-        _adopt(ledger)
         known_images = _granted_before(ledger, query, images)
         new_images = [image for image in images if image not in known_images]
         granted_now = len(images)
@@ -98,9 +96,7 @@ def granted(path: Path) -> dict[Query, int]:
         DataError: the ledger is not what was written.
     """
     with locked(path):
-        ledger = KeptChain(path, QUESTIONS)
-        _adopt(ledger)
-        return _granted(ledger)
+        return _granted(KeptChain(path, QUESTIONS))
 
 
 def _granted(ledger: KeptChain) -> dict[Query, int]:
@@ -111,15 +107,12 @@ def _granted(ledger: KeptChain) -> dict[Query, int]:
 
 
 def _granted_before(ledger: KeptChain, query: Query, images: Sequence[str]) -> set[str]:
-    """Return the images among these that the query was granted before.
-
-    A line of an earlier version does not name its images. It counts, and grants nothing again.
-    """
+    """Return the images among these that the query was granted before."""
     known_images = set()
     for other_query, row in _grants(ledger):
         if other_query != query:
             continue
-        hashes = set(row.get("images", ()))
+        hashes = set(row["images"])
         known_images |= {image for image in images if _hash(row["salt"], image) in hashes}
     return known_images
 
@@ -135,17 +128,3 @@ def _grants(ledger: KeptChain) -> Iterator[tuple[Query, dict[str, Any]]]:
 def _hash(salt: str, image: str) -> str:
     """Return what a line holds in place of an image's id."""
     return digest([salt, image])[:_HASH_LENGTH]
-
-
-def _adopt(ledger: KeptChain) -> None:
-    """Write the end of a ledger that an earlier version left without one.
-
-    Only a ledger that no answer of the site has named yet is adopted.
-
-    Raises:
-        DataError: the ledger is a link.
-    """
-    ledger.check_files()
-    has_lines = bool(read(ledger.path)[0])
-    if has_lines and not ledger.end() and not ledger.hashes_in_answers():
-        ledger.keep_end(Chain(ledger.path, ledger.path.name).end)

@@ -1,32 +1,39 @@
 """The ledger of sums of a site's images, which refuses a second sum of nearly the same images.
 
 The sums of two sets of images that differ in one image reveal that image's numbers, by subtraction.
-So do the sums of one class, whatever happens to the other classes. The ledger covers all jobs and
-is a chain (:mod:`fedward.storage.chain`). A line records that a run receives sums of a set of
-images, and is on the disk before the answer leaves. A set is known by two kinds of hashes: of the
-images' names, which stay the same if a job asks for images of another size, and of their pixels,
-which stay the same if the hospital renames its files.
-
-The end of the ledger is kept nowhere else, so the loss of its last lines, or of the whole file, is
-not noticed.
+So do the sums of one class, whatever happens to the other classes. The ledger covers all jobs, and
+notices when lines are missing (:mod:`fedward.security.kept_chain`). A line records that a run
+receives sums of a set of images, and is on the disk before the answer leaves. A set is known by two
+kinds of hashes: of the images' names, which stay the same if a job asks for images of another size,
+and of their pixels, which stay the same if the hospital renames its files.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fedward.digests import digest
-from fedward.errors import DataError, RunError
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.security.policy import Finding
-from fedward.storage.chain import Chain, checked, read
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 Kind = Literal["oneshot", "survey"]
 """What a run receives: sums over features or logits (``oneshot``), or counts (``survey``)."""
+
+SUMS = LedgerKind(
+    "ledger of sums",
+    prefix="sums",
+    field="sums",
+    remedy=(
+        "No sums are sent. "
+        "Restore the ledger and its end from one backup; see docs/policy_reasons.md."
+    ),
+)
 
 _HASH_BYTES = 8
 """Length of a hash: among a million images two hashes are equal with a probability of 3e-8."""
@@ -124,7 +131,7 @@ def _frozen(cells: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
 
 def sums_file(folder: Path, site: str) -> Path:
     """Return the ledger in a site's own folder, which the sites of a simulation share."""
-    return folder / f"sums-{site}.jsonl"
+    return SUMS.file(folder, site)
 
 
 def grant(
@@ -166,11 +173,13 @@ def grant(
             return Finding("maximum_sums", allowed, "this one would be one more", False)
         is_new_set = (kind, set_digest) not in recorded.sets
         if is_new_set or is_new_run:
-            row: dict[str, Any] = {"run": run, "kind": kind, "set": set_digest}
+            # The hash of a line leaves the site. The salt keeps it from telling which images it is.
+            salt = secrets.token_hex(16)
+            row: dict[str, Any] = {"run": run, "kind": kind, "set": set_digest, "salt": salt}
             # The hashes of a set are written once; later lines name it by its digest.
             if is_new_set:
                 row |= images.dumped()
-            Chain(path, path.name).add(row)
+            KeptChain(path, SUMS).add(row)
     return None
 
 
@@ -181,42 +190,14 @@ def recorded_sums(path: Path) -> RecordedSums:
         DataError: the ledger is not what was written.
     """
     recorded = RecordedSums()
-    try:
-        for row in _rows(path):
-            recorded.runs.add(row["run"])
-            if "names" not in row:
-                continue
-            if isinstance(row["names"], list):
-                raise _of_earlier_version(path)
+    for row in KeptChain(path, SUMS).rows():
+        if "torn" in row:
+            continue  # A crash left half a line: its sums were not reported.
+        recorded.runs.add(row["run"])
+        if "names" in row:
             images = ImageSet(_frozen(row["names"]), _frozen(row["pixels"]))
             recorded.sets[row["kind"], row["set"]] = images
-    except RunError as error:
-        raise DataError(
-            f"ledger of sums {path}",
-            "No sums are sent. Restore the file from a backup; see docs/policy_reasons.md.",
-            expected="a ledger as it was written",
-            found=str(error),
-        ) from error
     return recorded
-
-
-def _of_earlier_version(path: Path) -> DataError:
-    return DataError(
-        f"ledger of sums {path}",
-        "No sums are sent. Move the file away if this site's images are those of its earlier runs, "
-        "or differ from them in `minimum_images` or more and in none or 5 or more of each class in "
-        "each split. Runs then count anew for `maximum_sums`.",
-        expected="images by class",
-        found="a ledger of an earlier version, whose images cannot be compared",
-    )
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows. Half a line that a crash left is skipped: its sums were not reported."""
-    lines, _ = read(path)
-    for row in checked(lines, path.name, path.name):
-        if "torn" not in row:
-            yield row
 
 
 def _hash(content: bytes) -> str:

@@ -79,7 +79,7 @@ class RunInfo(_Closed):
     job: str = ""
     """Name of the job that was run, if it has one; several jobs may be of one method."""
     settings: dict[str, Any] = {}
-    """All settings of the method, defaults included; empty in runs of earlier versions."""
+    """All settings of the method, defaults included; empty in a survey."""
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
     """The weights it started from, unless these were fresh; see :mod:`fedward.starting_model`."""

@@ -37,14 +37,9 @@ def listed(folder: Path) -> Iterator[str]:
     """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule."""
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / FILE)
-    scopes = read_scopes(kit)
-    site_approvals = approvals(kit)
-    # An approval of an earlier version may count for a job that has asked under a scope.
-    entries = [
-        site_approvals.entry(entry.digest, entry.scope) for entry in site_approvals.entries()
-    ]
+    entries = approvals(kit).entries()
     for entry in entries:
-        yield from _lines(entry, policy, scopes)
+        yield from _lines(entry, policy)
     if not entries:
         yield "no job is waiting or approved"
 
@@ -102,10 +97,10 @@ def _chosen(scopes: PrivacyManager, name: str | None) -> str:
     return name or ""
 
 
-def _lines(entry: Entry, policy: Policy, scopes: PrivacyManager) -> Iterator[str]:
+def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     yield f"job {entry.digest}"
     yield f"  approved {entry.approved}" if entry.approved else f"  waits since {entry.asked}"
-    yield f"  {_scope_text(entry, scopes)}"
+    yield f"  privacy scope {printable(entry.scope)}" if entry.scope else "  no privacy scope"
     if entry.experiment is None:
         return
     try:
@@ -119,17 +114,6 @@ def _lines(entry: Entry, policy: Policy, scopes: PrivacyManager) -> Iterator[str
     for finding in findings(policy, experiment, job_of(experiment), Circumstances()):
         if finding.rule not in _RULES_OF_A_REQUEST:
             yield from row_of(finding).lines()
-
-
-def _scope_text(entry: Entry, scopes: PrivacyManager) -> str:
-    if entry.scope:
-        return f"privacy scope {printable(entry.scope)}"
-    if not scopes.name_to_scopes:
-        return "no privacy scope"
-    default = default_scope(scopes)
-    if default is None:
-        return "no privacy scope, as in earlier versions: counts for none; approve it again"
-    return f"no privacy scope, as in earlier versions: counts for {printable(default)} alone"
 
 
 def differences(experiment: Experiment) -> list[tuple[str, str, str]]:

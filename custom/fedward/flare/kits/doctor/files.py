@@ -220,32 +220,26 @@ def _own_connections(kit: Kit) -> Row:
         settings = read_json(file) if file.exists() else {}
     except ConfigError as error:
         return broken("own connections", error)
-    problem = _open_to_strangers(settings)
-    if not problem:
-        return done(
-            "own connections",
-            "a job's process and its parent show each other the kit's certificate",
-        )
-    return warning(
-        "own connections",
-        expected="connections within this machine that need the kit's certificate",
-        found=problem,
-        remedy=(
-            f"Copy {_CONNECTIONS_FILE} from a newly provisioned kit, "
-            "and start the participant again."
-        ),
-    )
-
-
-def _open_to_strangers(settings: dict[str, Any]) -> str:
-    """Return how other accounts of the machine could connect; empty if they cannot."""
-    if settings.get("allow_adhoc_conns"):
-        return f"{_CONNECTIONS_FILE}: allow_adhoc_conns, by which cells open ports for each other"
     resources = (settings.get("internal") or {}).get("resources") or {}
     security = resources.get("connection_security", "clear")
+    remedy = (
+        f"Copy {_CONNECTIONS_FILE} from a newly provisioned kit, and start the participant again."
+    )
     if security != "mtls":
-        return (
-            f"connection_security {security!r}: "
-            "any account of this machine may connect to its processes"
+        return failed(
+            "own connections",
+            expected="connections within this machine that need the kit's certificate (mtls)",
+            found=f"connection_security {security!r}: messages of a job's process are refused",
+            remedy=remedy,
         )
-    return ""
+    if settings.get("allow_adhoc_conns"):
+        return warning(
+            "own connections",
+            expected="no ports but those of the kit",
+            found=f"{_CONNECTIONS_FILE}: allow_adhoc_conns, by which cells open ports for others",
+            remedy=remedy,
+        )
+    return done(
+        "own connections",
+        "a job's process and its parent show each other the kit's certificate",
+    )

@@ -25,7 +25,6 @@ from fedward.flare.classes import (
     CONTROLLERS,
     ENTRIES,
     ERRORS,
-    FORMER_CONTROLLERS,
     LAUNCHER,
 )
 from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
@@ -85,11 +84,8 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
     file = kit.resources.relative_to(kit.folder).as_posix()
     listed = resources.get(authorizer.CLASS_ALLOW_LIST)
     additions = []
-    former_controllers = []
     if isinstance(listed, list):
-        former_controllers = [entry for entry in FORMER_CONTROLLERS if entry in listed]
-        ours = {*required, *FORMER_CONTROLLERS}
-        additions = [str(entry) for entry in listed if entry not in ours]
+        additions = [str(entry) for entry in listed if entry not in required]
     problem = _allow_list_problem(kit, resources, additions)
     if problem:
         return failed(
@@ -106,14 +102,11 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
         for path in required
         if path in CONTROLLERS.values() and class_refusal(kit, {"path": path})
     ]
-    if missing_controllers or former_controllers:
+    if missing_controllers:
         return warning(
             "allow list",
             expected="the controllers of this version",
-            found=(
-                f"{file} without {', '.join(missing_controllers) or 'none'}, "
-                f"with {', '.join(former_controllers) or 'none'} of earlier versions"
-            ),
+            found=f"{file} without {', '.join(missing_controllers)}",
             remedy=(
                 "FLARE refuses jobs of controllers that are not listed. "
                 f"Copy {authorizer.CLASS_ALLOW_LIST} from a newly provisioned kit."

@@ -71,12 +71,8 @@ def row_of(finding: Finding) -> Row:
 
 
 def approvals(kit: Kit) -> Approvals:
-    """Return what the site's administrator has approved.
-
-    Raises:
-        ConfigError: the site's privacy scopes cannot be read.
-    """
-    return Approvals(kit.state / FOLDER, default_scope(read_scopes(kit)))
+    """Return what the site's administrator has approved."""
+    return Approvals(kit.state / FOLDER)
 
 
 def _policy_file(file: Path, policy: Policy) -> Row:
