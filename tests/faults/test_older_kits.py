@@ -21,14 +21,13 @@ from waiting import PATIENCE
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
 REPOSITORY = Path(__file__).parents[2]
-EARLIER = "26b6c43"
-"""The commit whose kits are upgraded from: the last one that changed what provisioning writes
-before this test was.
-"""
+EARLIER = "87a769ef"
+"""The commit whose kits are upgraded from."""
 EVERYONE = sorted(HOSPITALS)
 RENEWED = {
-    SERVER: {"allow list", "log files", "own connections", "port"},
-    **{name: {"log files", "own connections"} for name in EVERYONE},
+    SERVER: {"log files", "port"},
+    **{name: {"log files"} for name in EVERYONE},
+    LEAD: {"console"},
 }
 """Participant -> what the doctor wants to have renewed in its kit of that commit."""
 
