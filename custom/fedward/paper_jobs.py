@@ -34,29 +34,12 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Work:
-    """How much a run computes, in passes of images through the network."""
-
-    images: int
-    """Images of one kind that all sites of a round train with together, as in the paper."""
-    training: float
-    """Number of passes of each image forwards and backwards; a fraction if not all images pass."""
-    forward: float = 0.0
-    """Number of passes of each image forwards alone."""
-
-    def passes(self, rounds: int) -> tuple[float, float]:
-        """Return a run's passes of images: forwards and backwards, and forwards alone."""
-        return rounds * self.images * self.training, rounds * self.images * self.forward
-
-
-@dataclass(frozen=True)
 class PaperJob:
     """A method as its paper ran it."""
 
     method: str
     """Name of the method whose defaults are changed."""
     paper: Paper
-    work: Work
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Changes in addition to those for all methods of the paper."""
     further_unprinted: str = ""
@@ -177,18 +160,7 @@ FEDMATCH = Paper(
 )
 """FedMatch with its own losses, whose results FedPerl's Table 1 quotes."""
 
-_IMAGES_OF_A_SITE = 416
-"""Images of each kind that a site of FedPerl trains with in a round."""
-_IMAGES_OF_FEDPERL = 3 * _IMAGES_OF_A_SITE
-"""Three sites a round."""
-_SUPERVISED = Work(_IMAGES_OF_FEDPERL, training=1)
-_FIXMATCH = Work(_IMAGES_OF_FEDPERL, training=2, forward=1)
-"""A labelled image and a strong view are learned from; a weak view gives the pseudo-label."""
-_PEERS = Work(_IMAGES_OF_FEDPERL, training=3, forward=1)
-"""As FixMatch, but the weak view is learned from, too, and passes through the peers' mean."""
-
 _SERVER: dict[str, Any] = {"server_labels": True, "synthetic.labelled": 0.0}
-# The server trains on as many images as one of the three sites: a third of a pass.
 _SERVER_UNPRINTED = "the server trains after each average, on as many images as a site"
 _FEW_SITES: dict[str, Any] = {
     "synthetic.labelled": 1.0,
@@ -197,100 +169,33 @@ _FEW_SITES: dict[str, Any] = {
     "synthetic.labelled_sites": [2, 10],
 }
 """The paper's clients 1 and 9, counted from 0, have labels: the second and the tenth site."""
-_FEW_SITES_TRAINING = 0.2 * 1 + 0.8 * 2
-"""Two of ten sites learn from a labelled image, the others from a weak and from a strong view."""
-
-_LABELLED_IN_FEDPERL = 4_085
-_UNLABELLED_IN_FEDPERL = 12_175
-"""About how many training images of each kind the paper's ten sites have together."""
 _ALONE: dict[str, Any] = {"images_per_round": None}
 """A site that trains alone passes through all its images, as in the authors' code."""
 
-_FEDMATCH = Work(5 * 510, training=2, forward=1.2)
-"""Five sites a round, each with 510 unlabelled images.
-
-In every tenth round they pass through two helpers, too: 0.2 passes a round on average.
-"""
-
-_BLOOD_TRAINING = 11_959
-"""Training images of BloodMNIST, at all sites together."""
-_MEAN_TEACHER = Work(_BLOOD_TRAINING, training=1, forward=0.5)
-"""Half of the sites have no labels; there the teacher sees each image, too."""
-
-_LABELLED_IN_FEDAL = 5 * 2_200
-"""Five passes through the labels, whose number rises to half of 7,343 training images."""
-
-_COVID_TRAINING = 16_000
-"""Training images of COVID-FL, at all sites together."""
-
 PAPER_JOBS: dict[str, PaperJob] = {
-    "fedperl": PaperJob("fedperl", FEDPERL, _PEERS),
-    # The weak view passes through two peers, not through their mean.
-    "fedmatch_peers": PaperJob(
-        "fedperl",
-        FEDPERL,
-        Work(_IMAGES_OF_FEDPERL, training=3, forward=2),
-        {"similarity": "answers", "anonymise": False},
-    ),
-    "fedmatch_plus": PaperJob("fedperl", FEDPERL, _PEERS, {"similarity": "answers"}),
-    "ssfl": PaperJob("ssfl", FEDPERL, _FIXMATCH),
-    "fedavg": PaperJob("fedavg", FEDPERL, _SUPERVISED),
-    "fedavg_full": PaperJob("fedavg", FEDPERL, _SUPERVISED, {"synthetic.labelled": 1.0}),
-    "local_lower": PaperJob("alone", FEDPERL, Work(_LABELLED_IN_FEDPERL, training=1), _ALONE),
-    "local_upper": PaperJob(
-        "alone",
-        FEDPERL,
-        Work(_LABELLED_IN_FEDPERL + _UNLABELLED_IN_FEDPERL, training=1),
-        {**_ALONE, "synthetic.labelled": 1.0},
-    ),
-    "local_fixmatch": PaperJob(
-        "alone",
-        FEDPERL,
-        Work(_UNLABELLED_IN_FEDPERL, training=2, forward=1),
-        {**_ALONE, "learns_from": "all_images"},
-    ),
-    "fedmatch": PaperJob("fedmatch", FEDMATCH, _FEDMATCH),
-    # The sites have a weak and a strong view of each image, and the server has labelled images.
-    "fedperl_server": PaperJob(
-        "fedperl",
-        FEDPERL,
-        Work(_IMAGES_OF_FEDPERL, training=2 + 1 / 3, forward=1),
-        _SERVER,
-        _SERVER_UNPRINTED,
-    ),
-    "ssfl_server": PaperJob(
-        "ssfl",
-        FEDPERL,
-        Work(_IMAGES_OF_FEDPERL, training=1 + 1 / 3, forward=1),
-        _SERVER,
-        _SERVER_UNPRINTED,
-    ),
-    "server_alone": PaperJob(
-        "fedavg", FEDPERL, Work(_IMAGES_OF_A_SITE, training=1), _SERVER, _SERVER_UNPRINTED
-    ),
-    "fedperl_few_sites": PaperJob(
-        "fedperl",
-        FEDPERL,
-        Work(_IMAGES_OF_FEDPERL, training=_FEW_SITES_TRAINING, forward=0.8),
-        _FEW_SITES,
-    ),
-    "fedperl_few_sites_all": PaperJob(
-        "fedperl",
-        FEDPERL,
-        Work(10 * _IMAGES_OF_A_SITE, training=_FEW_SITES_TRAINING, forward=0.8),
-        {**_FEW_SITES, "participants": None},
-    ),
-    # The student and the teacher see each image of a site without labels. At a site with labels the
-    # network sees each image again for the matrix of relations.
+    "fedperl": PaperJob("fedperl", FEDPERL),
+    "fedmatch_peers": PaperJob("fedperl", FEDPERL, {"similarity": "answers", "anonymise": False}),
+    "fedmatch_plus": PaperJob("fedperl", FEDPERL, {"similarity": "answers"}),
+    "ssfl": PaperJob("ssfl", FEDPERL),
+    "fedavg": PaperJob("fedavg", FEDPERL),
+    "fedavg_full": PaperJob("fedavg", FEDPERL, {"synthetic.labelled": 1.0}),
+    "local_lower": PaperJob("alone", FEDPERL, _ALONE),
+    "local_upper": PaperJob("alone", FEDPERL, {**_ALONE, "synthetic.labelled": 1.0}),
+    "local_fixmatch": PaperJob("alone", FEDPERL, {**_ALONE, "learns_from": "all_images"}),
+    "fedmatch": PaperJob("fedmatch", FEDMATCH),
+    "fedperl_server": PaperJob("fedperl", FEDPERL, _SERVER, _SERVER_UNPRINTED),
+    "ssfl_server": PaperJob("ssfl", FEDPERL, _SERVER, _SERVER_UNPRINTED),
+    "server_alone": PaperJob("fedavg", FEDPERL, _SERVER, _SERVER_UNPRINTED),
+    "fedperl_few_sites": PaperJob("fedperl", FEDPERL, _FEW_SITES),
+    "fedperl_few_sites_all": PaperJob("fedperl", FEDPERL, {**_FEW_SITES, "participants": None}),
     "fedirm": PaperJob(
         "fedirm",
         FEDPERL,
-        Work(_IMAGES_OF_FEDPERL, training=1, forward=1),
         {
             **_FEW_SITES,
             "rounds": 500,
             "participants": 3,
-            "images_per_round": _IMAGES_OF_A_SITE,
+            "images_per_round": 416,
             "batch": 16,
             "learning_rate": 5e-5,
             "unlabelled_learning_rate": 5e-5,
@@ -299,21 +204,14 @@ PAPER_JOBS: dict[str, PaperJob] = {
         "network, rounds, sites, batch and rate are FedPerl's own, and all else is as in FedIRM's"
         " code",
     ),
-    "isofed": PaperJob("isofed", ISOFED, _MEAN_TEACHER),
-    "rscfed": PaperJob("rscfed", ISOFED, _MEAN_TEACHER),
-    "mt_wfedavg": PaperJob("mt_wfedavg", ISOFED, _MEAN_TEACHER),
-    "wfedavg": PaperJob("wfedavg", ISOFED, Work(_BLOOD_TRAINING, training=1)),
-    "fedal": PaperJob("fedal", FEDAL, Work(_LABELLED_IN_FEDAL, training=1, forward=0.2)),
-    "fedal_random": PaperJob(
-        "fedal", FEDAL, Work(_LABELLED_IN_FEDAL, training=1), {"sampler": "random"}
-    ),
-    "selffed": PaperJob("selffed", SELFFED, Work(_COVID_TRAINING, training=1)),
+    "isofed": PaperJob("isofed", ISOFED),
+    "rscfed": PaperJob("rscfed", ISOFED),
+    "mt_wfedavg": PaperJob("mt_wfedavg", ISOFED),
+    "wfedavg": PaperJob("wfedavg", ISOFED),
+    "fedal": PaperJob("fedal", FEDAL),
+    "fedal_random": PaperJob("fedal", FEDAL, {"sampler": "random"}),
+    "selffed": PaperJob("selffed", SELFFED),
     # The paper trains a network without pre-training for a thousand rounds.
-    "selffed_scratch": PaperJob(
-        "selffed",
-        SELFFED,
-        Work(_COVID_TRAINING, training=1),
-        {"rounds": 1000, "pretraining_rounds": 0},
-    ),
+    "selffed_scratch": PaperJob("selffed", SELFFED, {"rounds": 1000, "pretraining_rounds": 0}),
 }
 """Name of a shipped job -> the same method as its paper ran it."""

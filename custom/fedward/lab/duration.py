@@ -48,10 +48,6 @@ class Duration:
 
     device: str
     """Where the batches were timed: ``cpu`` or ``cuda``."""
-    batch: int
-    """Number of images in a batch."""
-    training_seconds: float
-    """Seconds for one step: a view of each image, forwards, backwards, and the optimiser."""
     hours: float
     """Hours for all rounds, if the sites work one after another."""
 
@@ -179,7 +175,7 @@ def duration_of(experiment: Experiment, passes: Passes) -> Duration:
         + passes.exchanges * exchange
         + passes.head_steps * head_step
     )
-    return Duration(device.type, settings.batch, step, seconds / 3600)
+    return Duration(device.type, seconds / 3600)
 
 
 class _Timed:

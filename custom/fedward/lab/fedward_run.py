@@ -203,13 +203,7 @@ def _job(options: argparse.Namespace) -> str:
 
 
 def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
-    """Return what a paper's run needs, what the paper leaves open, and how long it takes here."""
-    from fedward.console.progress import duration as in_words
-    from fedward.lab.duration import Passes, duration_of
-    from fedward.methods import method_of
-
-    passes = job.work.passes(method_of(experiment).settings.rounds)
-    duration = duration_of(experiment, Passes(*passes))
+    """Return what a paper's run needs, and what the paper leaves open."""
     images = job.paper.images
     if synthetic:
         images += (
@@ -222,11 +216,6 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
         "network": f"{experiment.net} at {experiment.data.image_size} pixels",
         "left open": job.unprinted,
         "machine": f"in the paper: {job.paper.machine}",
-        "here": (
-            f"about {in_words(3600 * duration.hours)} without evaluations, one site after the "
-            f"other: a batch of {duration.batch} takes {duration.training_seconds:.2g} s forwards "
-            f"and backwards ({duration.device})"
-        ),
     }
     lines: list[str] = []
     for name, fact in facts.items():
