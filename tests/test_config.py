@@ -256,8 +256,8 @@ def test_a_new_method_is_listed_where_it_supports_what_is_asked_for() -> None:
 
 
 def test_alternatives_support_all_features_that_are_asked_for() -> None:
-    """FedProx could encrypt its updates, but knows no optimiser of the server."""
-    asked = {"secure_aggregation": True, "options": {"server_optimizer": "momentum"}}
+    """FedProx could encrypt its updates, but knows no images of several classes."""
+    asked = {"secure_aggregation": True, "data": {"multi_label": True}}
     text = refusal({"method": "fedperl", **asked})
     assert "fedavg" in text
     assert "ssfl" in text

@@ -523,14 +523,6 @@ def _feature_requests(
                 "average_decay=0",
             )
         )
-    if not settings.takes_mean:
-        requests.append(
-            _FeatureRequest(
-                Feature.SERVER_OPTIMIZER,
-                f"server_optimizer={settings.server_optimizer}",
-                "server_optimizer=average",
-            )
-        )
     requests.append(_trained_part(experiment.trainable, requirements))
     return requests
 

@@ -14,7 +14,6 @@ from fedward.client.client import Client
 from fedward.methods.class_weights import class_weights
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
-from fedward.methods.missing_classes import rule_of
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.model_state import State
@@ -266,22 +265,6 @@ def test_classes_are_weighted_by_the_sites_own_labels(tmp_path, monkeypatch):
     assert len(inputs.class_weights.unique()) > 2
     _, plain, _ = watched_round(tmp_path, monkeypatch, Uses())
     assert plain.class_weights.tolist() == [1.0] * 8
-
-
-@pytest.mark.parametrize("choice", ["as_any", "restricted"])
-def test_losses_see_the_rule_of_a_site_and_evaluation_does_not(tmp_path, monkeypatch, choice):
-    site, inputs, _ = watched_round(tmp_path, monkeypatch, Uses(), missing_classes=choice)
-    counts = torch.bincount(torch.tensor(site.data.labelled.labels), minlength=8)
-    logits = torch.linspace(-1, 1, 8).to(site.learner.networks.device)
-    expected = rule_of(choice, counts.to(logits.device))(logits)
-    assert torch.equal(inputs.seen_by_losses(logits), expected)
-    assert torch.equal(logits, expected), "this site has labels of all classes"
-    plain = new_client("site-1", tiny("fedavg"), tmp_path / "plain").learner
-    model = start(site.experiment)
-    evaluation = site.learner.evaluate(model)
-    without_rule = plain.evaluate(model)
-    assert evaluation.metrics == without_rule.metrics
-    assert evaluation.counts.to_wire() == without_rule.counts.to_wire()
 
 
 def test_without_a_memory_a_phase_gets_an_empty_one(tmp_path, monkeypatch):

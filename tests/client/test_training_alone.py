@@ -161,7 +161,7 @@ def test_what_needs_a_mean_is_refused() -> None:
         {"secure_aggregation": True},
         {"update_dtype": "float16"},
         {"options": {"robust": "median"}},
-        {"options": {"server_optimizer": "momentum"}},
+        {"options": {"average_decay": 0.5}},
     ):
         with pytest.raises(ConfigError, match="alone cannot work with"):
             tiny("alone", **changes)

@@ -36,13 +36,12 @@ pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
-    server = {"server_optimizer": "momentum", "server_momentum": 0.5, "average_decay": 0.5}
     # What sites keep needs a process that remembers, and answers need a network at the server.
     # In the second phase the server contrasts, and the sites that take part change.
     options = {
         "selffed": {"upload": "encoder", "participants": 2, "predicted_pixels": "raw"},
         "alone": {"learns_from": "all_images", "participants": None},
-        "fedavg": server,
+        "fedavg": {"average_decay": 0.5},
         "ssfl": {"pseudo_labels": "soft", "temperature": 0.4, "proximal_weight": 0.01},
         "fedperl": {"similarity": "answers", "anonymise": threads == 3},
     }.get(method, {})

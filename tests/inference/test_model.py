@@ -31,7 +31,6 @@ CASES: dict[str, Experiment] = {
     "MCDAL's heads behind a frozen encoder": tiny(
         "fedal", trainable="head", options={"sampler": "mcdal"}
     ),
-    "FEAL's loss": tiny("fedal", options={"sampler": "feal", "loss": "evidential"}),
     **{
         f"trainable={part}": tiny("fedavg", trainable=part)
         for part in ("head", "last:1", "adapters")

@@ -26,7 +26,7 @@ NAMES = get_args(LabellerName)
 IMAGES = 6
 CLASSES = 3
 PEERS = 2
-INPUTS = RoundInputs(torch.ones(CLASSES), class_counts=torch.tensor([5, 1, 0]))
+INPUTS = RoundInputs(torch.ones(CLASSES))
 OPTIONS: dict[str, Any] = {"threshold": 0.4, "unlabelled_weight": 1.0}
 
 

@@ -30,14 +30,13 @@ def test_a_reason_of_its_own_replaces_the_default() -> None:
 
 
 def test_an_empty_reason_declares_support() -> None:
-    requirements = Requirements(unsupported={Feature.SERVER_OPTIMIZER: ""})
-    assert requirements.reason_against(Feature.SERVER_OPTIMIZER) == ""
-    assert requirements.reason_against(Feature.SEVERAL_LABELS)
+    requirements = Requirements(unsupported={Feature.SEVERAL_LABELS: ""})
+    assert requirements.reason_against(Feature.SEVERAL_LABELS) == ""
 
 
 def test_methods_are_found_by_what_they_declare() -> None:
-    assert "fedavg" in methods_supporting([Feature.SERVER_OPTIMIZER, Feature.SECURE_AGGREGATION])
-    assert "fedprox" not in methods_supporting([Feature.SERVER_OPTIMIZER])
+    assert "fedavg" in methods_supporting([Feature.SEVERAL_LABELS, Feature.SECURE_AGGREGATION])
+    assert "fedprox" not in methods_supporting([Feature.SEVERAL_LABELS])
     whole_or_head = methods_supporting([Feature.TRAIN_ALL, Feature.TRAIN_HEAD])
     assert set(METHODS) - set(whole_or_head) == {"fedmatch", "oneshot", "selffed"}
 

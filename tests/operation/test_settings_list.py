@@ -54,7 +54,7 @@ def test_all_methods_settings_are_listed_once_together() -> None:
         ("data.channels", "one of 1, 3", "3"),
         ("data.multi_label", "true or false", "false"),
         ("largest_share", "number, above 0, at most 1", "0.5"),
-        ("server_momentum", "number, 0 or more, below 1", "0.9"),
+        ("average_decay", "number, 0 or more, below 1", "0.0"),
         ("participants", "whole number, 1 or more; or null", "null"),
         ("pretrained", "true or false; or {file: ..., sha256: ...}", "false"),
         ("metrics", "list of values, each text", "[]"),

@@ -316,11 +316,9 @@ SEVERAL = "data.multi_label=true"
             for job in ("fedprox", "wfedavg", "mt_wfedavg")
         ),
         ("fedavg", "class_weighting=median_frequency", "class_weighting=median_frequency"),
-        ("fedavg", "missing_classes=restricted", "missing_classes=restricted"),
         ("ssfl", "pseudo_labels=soft", "pseudo_labels=soft"),
         ("fedperl", "combine=sum", "combine=sum"),
         ("fedperl", "policy=gated_validation", "policy=gated_validation"),
-        ("fedal", "loss=evidential", "loss=evidential"),
         *(("fedal", f"sampler={name}", f"sampler={name}") for name in ("sa", "mcdal", "feal")),
     ],
 )

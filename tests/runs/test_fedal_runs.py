@@ -228,22 +228,6 @@ def test_every_sampler_goes_through_a_run_and_buys_as_many(straight, tmp_path, s
     assert len(heads) == (4 if sampler == "mcdal" else 0)
 
 
-@pytest.mark.parametrize("trainable", ["all", "head"])
-def test_feal_with_its_loss_goes_through_a_run(straight, tmp_path, trainable):
-    experiment = active(sampler="feal", loss="evidential").model_copy(
-        update={"trainable": trainable}
-    )
-    other = run_local(experiment, tmp_path / "run", sites=SITES)
-    assert rows(other, "queries") == rows(straight, "queries")
-    plain = experiment.model_copy(
-        update={"options": {**experiment.options, "loss": "cross_entropy"}}
-    )
-    without = run_local(plain, tmp_path / "plain", sites=SITES)
-    assert not torch.equal(
-        weights(other)["classifier.weight"], weights(without)["classifier.weight"]
-    )
-
-
 def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path, monkeypatch):
     exchange = LocalTransport.exchange
     looks = []

@@ -263,11 +263,6 @@ STEPS_REFUSED = [
         {"class_weighting": "median_frequency"},
         "image_share: at most 0.5, class_weighting=median_frequency makes 0.88 with batch=8",
     ),
-    pytest.param(
-        "fedavg",
-        {"server_optimizer": "momentum", "server_momentum": 0.95},
-        "server_rate: at most 10, {} server_momentum makes 20",
-    ),
 ]
 
 
@@ -281,11 +276,6 @@ STEPS_REFUSED = [
 def test_steps_that_outweigh_others_are_refused_by_name(method, options, rule):
     broken = [str(row) for row in refused_by_default(hospital(method, options=options))]
     assert broken == ["maximum_" + rule.format("the job's")]
-
-
-def test_the_default_momentum_of_the_server_is_within_the_default_limit():
-    """The sum of 1, 0.9, 0.81, ... is 10, as is the limit."""
-    assert not refused_by_default(hospital("fedavg", options={"server_optimizer": "momentum"}))
 
 
 def test_every_rate_and_loss_weight_is_under_a_rule():

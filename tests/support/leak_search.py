@@ -59,7 +59,6 @@ def draw(chance: random.Random) -> dict[str, Any]:
         "round_warm_up": chance.choice([0.0, 0.2, 1.0]),
         "images_at_most": chance.choice([32, 33, 34, 39, 47, 64]),
         "batch": chance.choice([8, 8, 8, 9, 11]),
-        "missing_classes": chance.choice(["as_any", "restricted"]),
         "class_weighting": chance.choice(["none", "none", "median_frequency"]),
     }
     if method == "fedprox":

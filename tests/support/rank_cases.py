@@ -103,7 +103,6 @@ CASES = {
     "supervised": case("fedavg", batch=5, images=25),
     "weighted": case("fedavg", class_weighting="median_frequency"),
     "warmed_up": case("fedavg", batch=2, images=24, round_warm_up=0.7),
-    "restricted": case("ssfl", threshold=0.25, missing_classes="restricted"),
     "proximal": grouped("fedprox", "site-1", "supervised", proximal_weight=10.0),
     "fixmatch": case("ssfl", threshold=0.25),
     "soft": case("ssfl", labelled=0.0, pseudo_labels="soft", threshold=0.08),

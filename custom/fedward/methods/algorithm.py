@@ -23,8 +23,6 @@ class ServerState:
     """Number of finished rounds."""
     model: State
     """The global model."""
-    optimizer: State = field(default_factory=dict, kw_only=True)
-    """Momentum of the server's optimiser, ``first/<tensor>``; empty before its first step."""
     average: State = field(default_factory=dict, kw_only=True)
     """Moving average of the global model. Empty before the first round, and where none is kept."""
 

@@ -10,7 +10,7 @@ from fedward.methods.aggregation import mean_of, steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState, Weight
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
+from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_labels import (
     AT_SERVER,
@@ -18,7 +18,6 @@ from fedward.methods.server_labels import (
     server_phase,
     train_at_server,
 )
-from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
@@ -51,10 +50,7 @@ class FedAvg(Algorithm[ServerState]):
             sends=Sends(losses=losses),
             server=ServerNeeds(images=images_at_server(settings)),
             hidden_labels=settings.server_labels,
-            unsupported={
-                Feature.SERVER_OPTIMIZER: SUPPORTED,
-                Feature.SEVERAL_LABELS: settings.one_label,
-            },
+            unsupported={Feature.SEVERAL_LABELS: settings.one_label},
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -93,9 +89,8 @@ def federated_averaging(
     Yields:
         One exchange for each round. It receives the replies that arrived, in the order of names.
 
-    Deviates: at the end of a round the server may take a step towards the mean instead
-    (:func:`~.server_optimizer.advance`). If it has the labels, it then trains on them, and before
-    the first round too (:mod:`~fedward.methods.server_labels`).
+    Deviates: a server that has the labels trains on them at the end of each round, and before the
+    first round too (:mod:`~fedward.methods.server_labels`).
     """
     if state.round == 0:
         train_at_server(state, 0, federation)
@@ -104,7 +99,8 @@ def federated_averaging(
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
         tasks = {site: ClientTask(task) for site in sites}
         updates = yield Exchange(round_, state.model, tasks)
-        mean = mean_of(updates, task, weight, settings, state.model, federation.effective_replies)
-        advance(state, mean, settings, federation.parameters)
+        state.model = mean_of(
+            updates, task, weight, settings, state.model, federation.effective_replies
+        )
         train_at_server(state, round_, federation)
         state.round = round_

@@ -95,7 +95,7 @@ class FixMatchObjective(Stateless):
         local = inputs.outputs.probabilities(logits.weak)  # (B, K)
         pseudo_labels = self.label(local.detach(), batch, inputs)
         loss_pseudo = self._labeller(inputs).loss(
-            inputs.seen_by_losses(logits.strong), pseudo_labels, self.settings.pseudo_label_mean
+            logits.strong, pseudo_labels, self.settings.pseudo_label_mean
         )
 
         # If a site learns from pseudo-labels alone, too few kept images would show in the update.

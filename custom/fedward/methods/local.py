@@ -1,9 +1,9 @@
 """What a method's local half sees at a site: phases, batches, a phase's inputs, and losses."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -51,15 +51,6 @@ class Batch:
     are bought or images refused."""
 
 
-LogitRule: TypeAlias = Callable[[Tensor], Tensor]
-"""From the logits (N, K) of a network to those that a loss sees."""
-
-
-def unchanged(logits: Tensor) -> Tensor:
-    """Return the logits as they are."""
-    return logits
-
-
 @dataclass(frozen=True)
 class RoundInputs:
     """What stays fixed during one phase of a site's round."""
@@ -72,10 +63,6 @@ class RoundInputs:
     """Models that the site keeps for itself between rounds, by role, in its own folder."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """CPU generator of everything that the objective itself draws in this phase."""
-    class_counts: Tensor | None = None
-    """(K,) labelled images of each class at the site; zeros or None: the site has no labels."""
-    seen_by_losses: LogitRule = unchanged
-    """Rule of :mod:`fedward.methods.missing_classes`, for losses against labels of either kind."""
     outputs: Outputs = SOFTMAX
     """What the logits of the network mean."""
     smallest_batch: int = 1

@@ -36,8 +36,6 @@ class Feature(StrEnum):
     """A median or a trimmed mean, in which each site counts once, replaces the weighted mean."""
     MOVING_AVERAGE = "average_decay"
     """A moving average of the global model is evaluated and saved in its place."""
-    SERVER_OPTIMIZER = "server_optimizer"
-    """The server steps towards the mean with an optimiser, instead of taking it."""
     FLOAT16_UPDATES = "update_dtype=float16"
     """Sites round their updates to 11 significant bits."""
     SEVERAL_LABELS = "data.multi_label=true"
@@ -58,7 +56,6 @@ SUPPORTED = ""
 """In place of a reason: the method can work with the feature."""
 
 UNSUPPORTED_BY_DEFAULT: Mapping[Feature, str] = {
-    Feature.SERVER_OPTIMIZER: "its rounds do not end with the server optimiser's step",
     Feature.SEVERAL_LABELS: "its losses take one label an image",
 }
 """Features that need code in the method itself, and the reason given where it declares nothing."""

@@ -10,7 +10,6 @@ Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
 ClassWeighting = Literal["median_frequency", "none"]
-MissingClasses = Literal["as_any", "restricted"]
 
 
 class StepSize(NamedTuple):
@@ -76,11 +75,6 @@ class Settings(BaseModel):
 
     FedPerl's code has median_frequency, with which a few labels of a rare class make a network
     predict that class everywhere."""
-    missing_classes: MissingClasses = "as_any"
-    """How losses against labels treat classes of which a site has no labels.
-
-    As any other class, as in the papers, or by FedRS's restricted softmax. Predictions stay as they
-    are."""
     batch_statistics: Literal["weak_views", "all_views"] = "weak_views"
     """Views that move BatchNorm's running statistics, with which models are evaluated.
 
@@ -96,12 +90,6 @@ class Settings(BaseModel):
     Each site then counts once."""
     trim: float = Field(0.2, ge=0.0, le=0.5)
     """Share of the sites that the trimmed mean cuts off at either end, rounded up."""
-    server_optimizer: Literal["average", "momentum"] = "average"
-    """Whether the server takes the mean of the sites' models, or steps towards it with momentum.
-
-    The latter is FedAvgM."""
-    server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
-    """β of the server's momentum."""
     average_decay: float = Field(0.0, ge=0.0, lt=1.0)
     """Decay of a moving average of the global model over the rounds; 0: no average.
 
@@ -125,12 +113,7 @@ class Settings(BaseModel):
     @property
     def one_label(self) -> str:
         """The setting that needs one label an image, as ``name=value``; empty where none does."""
-        return changed(self, "class_weighting", "missing_classes")
-
-    @property
-    def takes_mean(self) -> bool:
-        """Whether the mean of the sites' models is the next global model, without a step."""
-        return self.server_optimizer == "average"
+        return changed(self, "class_weighting")
 
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":

@@ -27,6 +27,6 @@ def supervised_loss(logits: Tensor, labels: Tensor, inputs: RoundInputs) -> Tens
     Args:
         logits: (B, K) z, with gradient.
         labels: (B,) int64; in a multi-label job (B, K) of 0 and 1.
-        inputs: of the phase: weights of the classes, and what losses see of logits.
+        inputs: of the phase: weights of the classes, and what logits mean.
     """
-    return inputs.outputs.loss(inputs.seen_by_losses(logits), labels, inputs.class_weights)
+    return inputs.outputs.loss(logits, labels, inputs.class_weights)

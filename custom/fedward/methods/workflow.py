@@ -127,8 +127,6 @@ class Federation:
     """Effective number of replies that each average must be worth.
 
     See :attr:`fedward.methods.weight_limits.WeightLimits.effective_replies`."""
-    parameters: Collection[str] = ()
-    """Names of the parameters, which a server's optimiser steps. Other tensors are averaged."""
 
 
 Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]

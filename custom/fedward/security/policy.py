@@ -109,11 +109,6 @@ class Policy(BaseModel):
     """
     maximum_image_share: float = Field(0.5, gt=0, le=1)
     """The largest share of a batch's loss that class weights may give to one image."""
-    maximum_server_rate: float | None = Field(10.0, gt=0)
-    """The largest step of the server, in units of the mean update; None: any.
-
-    It is summed over all rounds in which the server's momentum repeats it.
-    """
     lone_peers: bool = False
     """Whether the server may send the model of one site alone to another site."""
     maximum_rounds: int | None = Field(1000, ge=1)
@@ -181,7 +176,6 @@ OPEN = Policy(
     maximum_clip=None,
     maximum_loss_weight=None,
     maximum_image_share=1,
-    maximum_server_rate=None,
     lone_peers=True,
     maximum_rounds=None,
     maximum_images=None,
@@ -295,7 +289,6 @@ def findings(
     rows += [
         _largest("maximum_loss_weight", policy.maximum_loss_weight, settings.loss_weights),
         _image_share(policy, settings),
-        _server_rate(policy, settings),
         _lone_peers(policy, algorithm),
         at_most("maximum_rounds", policy.maximum_rounds, settings.rounds),
         _most_images(policy, algorithm),
@@ -594,15 +587,6 @@ def _image_share(policy: Policy, settings: Settings) -> Finding:
     )
     kept = not is_weighted or share <= policy.maximum_image_share
     return Finding("maximum_image_share", f"at most {policy.maximum_image_share:g}", asked, kept)
-
-
-def _server_rate(policy: Policy, settings: Settings) -> Finding:
-    """Apply the rule to the server's step, which makes the sites' model of the next round."""
-    rates = {"server_optimizer": 1.0}
-    if settings.server_optimizer == "momentum":
-        # Rounded, because 1 / (1 - 0.9) is a little more than 10 in floating point.
-        rates = {"server_momentum": round(1 / (1 - settings.server_momentum), 9)}
-    return _largest("maximum_server_rate", policy.maximum_server_rate, rates)
 
 
 def _lone_peers(policy: Policy, algorithm: Algorithm[Any] | Survey) -> Finding:

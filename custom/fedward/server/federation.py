@@ -4,8 +4,6 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import Federation
@@ -15,7 +13,6 @@ from fedward.server.public import PublicImages
 from fedward.sites import SERVER
 from fedward.storage.pictures import save_pictures
 from fedward.storage.run_folder import RunFolder
-from fedward.training.networks import Networks
 
 _PICTURED_IMAGES = 6
 """The server's images of which a report shows pictures."""
@@ -54,10 +51,6 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
         network=network_for(algorithm, run.experiment),
         effective_replies=run.experiment.effective_replies,
     )
-    if not algorithm.settings.takes_mean:
-        net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
-        names = frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))
-        federation = replace(federation, parameters=names)
     uses = algorithm.requirements.server.images
     images.require(uses)
     if "validation" in uses:

@@ -21,7 +21,6 @@ from fedward.evaluation.subgroups import SubgroupCounts, subgroup_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.class_weights import chosen_class_weights
 from fedward.methods.local import Phase, RoundInputs
-from fedward.methods.missing_classes import rule_of
 from fedward.methods.settings import Settings
 from fedward.model_state import State
 from fedward.nets.trainable import HEAD
@@ -254,19 +253,15 @@ class Learner:
         purpose: tuple[int | str, ...],
     ) -> RoundInputs:
         """Return what stays fixed during a phase of ``steps`` steps."""
-        device = self.networks.device
         # Computed on the CPU, so that every device has the same weights.
         class_weights = chosen_class_weights(
             self._settings.class_weighting, self.images.class_counts
         )
-        counts = self.images.class_counts.to(device)
         return RoundInputs(
-            class_weights=class_weights.to(device),
+            class_weights=class_weights.to(self.networks.device),
             steps_before=max(round_ - 1, 0) * steps,
             memory=memory,
             generator=self.draws.torch_generator(*purpose, "mask"),
-            class_counts=counts,
-            seen_by_losses=rule_of(self._settings.missing_classes, counts),
             outputs=self.experiment.data.label_kind.outputs,
             smallest_batch=self.smallest_batch,
         )

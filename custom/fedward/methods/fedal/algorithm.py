@@ -4,18 +4,15 @@ Deng et al., arXiv 2406.11310, Alg. 1.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
-from fedward.methods.evidential import Evidential, annealing
 from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
-from fedward.methods.local import Objective, Phase
+from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, TensorRules
+from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.server_optimizer import advance
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 
@@ -48,10 +45,7 @@ class FedAL(Algorithm[ServerState]):
         self._heads = self.active.sampler.uses.heads
         if self._heads:
             self.extend = add_heads
-        unsupported = {
-            Feature.SERVER_OPTIMIZER: SUPPORTED,
-            Feature.SEVERAL_LABELS: settings.one_label,
-        }
+        unsupported = {Feature.SEVERAL_LABELS: settings.one_label}
         if self._heads:
             unsupported[Feature.SEVERAL_PROCESSES] = (
                 "the sampler trains auxiliary heads beside the network"
@@ -63,16 +57,10 @@ class FedAL(Algorithm[ServerState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return one phase with the loss that the settings choose, on the labelled images."""
+        """Return one phase of cross-entropy on the labelled images."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(self._objective(round_), rate)]
-
-    def _objective(self, round_: int) -> Objective[Any]:
-        if self._heads:
-            return SupervisedWithHeads(self.settings)
-        if self.settings.loss == "evidential":
-            return Evidential(annealing(round_))
-        return Supervised()
+        objective = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        return [Phase(objective, rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1: in some rounds the sites ask for labels before they train."""
@@ -85,8 +73,7 @@ class FedAL(Algorithm[ServerState]):
             )
             tasks = {site: ClientTask(task) for site in sites}
             updates = yield Exchange(round_, state.model, tasks)
-            mean = mean_of(
+            state.model = mean_of(
                 updates, task, self.weight, settings, state.model, federation.effective_replies
             )
-            advance(state, mean, settings, federation.parameters)
             state.round = round_

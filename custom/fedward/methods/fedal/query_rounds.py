@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from fedward.errors import ConfigError
 from fedward.methods.samplers import Sampler, sampler_of
-from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
+from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize
 from fedward.methods.workflow import QUERY
 
 
@@ -28,8 +28,6 @@ class ActiveSettings(AllImages):
     late would teach least."""
     weight_decay: float = Field(5e-4, ge=0.0)
     """L2 penalty, added to the gradient. Paper: 5e-4."""
-    loss: Literal["cross_entropy", "evidential"] = "cross_entropy"
-    """What trains the model: cross-entropy, as in the paper, or FEAL's evidential loss."""
     sampler: str = "fedal"
     """How a query chooses images: a name of ``fedward.methods.samplers``."""
     sampler_options: dict[str, Any] = Field(default_factory=dict)
@@ -59,7 +57,7 @@ class ActiveSettings(AllImages):
     @property
     def one_label(self) -> str:
         """The setting that takes one label per image, as ``name=value``; empty if there is none."""
-        setting = super().one_label or changed(self, "loss")
+        setting = super().one_label
         if not setting and self._sampler().one_label:
             setting = f"sampler={self.sampler}"
         return setting
@@ -78,14 +76,7 @@ class ActiveSettings(AllImages):
                 f"{last_query} or more, not {self.rounds}: the last query comes in round "
                 f"{last_query}"
             )
-        heads = self._sampler().uses.heads
-        equal_classes = self.class_weighting == "none" and self.missing_classes == "as_any"
-        if self.loss == "evidential" and (heads or not equal_classes):
-            raise ValueError(
-                "loss='evidential' weights classes itself and has no heads: it needs "
-                "class_weighting='none', missing_classes='as_any', and a sampler without heads, "
-                f"not {self.sampler}"
-            )
+        self._sampler()  # It refuses an unknown name, and options that the sampler does not have.
         return self
 
 

@@ -153,8 +153,7 @@ class FedMatchObjective(Objective[list[Tensor]]):
         if helpers is None:
             helpers = local.new_empty((0, *local.shape))
         labels = agreement(local, helpers)
-        seen_logits = inputs.seen_by_losses(strong_logits.float())
-        pseudo_loss = pseudo_label_loss(seen_logits, labels, keep)
+        pseudo_loss = pseudo_label_loss(strong_logits.float(), labels, keep)
         terms = {**supervised, "loss_pseudo": settings.unlabelled_weight * pseudo_loss}
         if len(helpers):
             divergence = inter_client_consistency(logits.float(), helpers, keep)

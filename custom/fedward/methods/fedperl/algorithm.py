@@ -24,7 +24,7 @@ from fedward.methods.participants import draw_participants
 from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
 from fedward.methods.peer_state import PeerState
 from fedward.methods.proximal import with_proximal_term
-from fedward.methods.requirements import SUPPORTED, Feature, Requirements, Sends, ServerNeeds
+from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_labels import (
     AT_SERVER,
@@ -32,7 +32,6 @@ from fedward.methods.server_labels import (
     server_phase,
     train_at_server,
 )
-from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
 from fedward.model_state import State
 from fedward.seeds import torch_generator
@@ -92,7 +91,6 @@ class FedPerl(Algorithm[FedPerlState]):
             ),
             hidden_labels=settings.server_labels,
             unsupported={
-                Feature.SERVER_OPTIMIZER: SUPPORTED,
                 Feature.SEVERAL_LABELS: settings.one_label,
                 Feature.SECURE_AGGREGATION: (
                     "peers are chosen by, and made of, single sites' models;"
@@ -125,10 +123,9 @@ class FedPerl(Algorithm[FedPerlState]):
             updates = yield Exchange(
                 round_, state.model, self._tasks(sites, peers, federation), record
             )
-            mean = mean_of(
+            state.model = mean_of(
                 updates, "train", self.weight, settings, state.model, federation.effective_replies
             )
-            advance(state, mean, settings, federation.parameters)
             trained = [update for update in updates if update.steps]
             self._describe(trained, state, federation)
             train_at_server(state, round_, federation)

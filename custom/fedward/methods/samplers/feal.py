@@ -2,8 +2,8 @@
 
 Chen, Ma, Cui, Xia: *Think twice before selection: federated evidential active learning for medical
 image analysis with domain shifts*, CVPR 2024, arXiv 2312.02567. Logits are evidence for classes, so
-that a model answers with a Dirichlet distribution. :mod:`fedward.methods.evidential` is the loss by
-which models learn it.
+that a model answers with a Dirichlet distribution. The authors train models by a loss that teaches
+them how much evidence there is; here cross-entropy trains them.
 """
 
 import torch
