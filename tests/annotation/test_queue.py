@@ -433,34 +433,12 @@ def test_a_queue_that_another_process_holds_is_said_to_be_held(
         clinician("anna").say("s00", "MEL")
 
 
-def test_a_queue_of_the_first_format_keeps_all_it_holds(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / NAME) as database:
-        database.executescript(module._FIRST)
-        database.executescript(
-            "CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1"
-        )
-        rows = [("old", "a"), ("old", "b"), ("new", "b"), ("new", "c")]
-        insert = (
-            "INSERT INTO requests (run, round, strategy, sample_id, time) "
-            "VALUES (?, 1, 'fedal', ?, 't')"
-        )
-        database.executemany(insert, rows)
-        database.execute(
-            "INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, "
-            "'key')"
-        )
-    queue = Queue(tmp_path)
-    assert queue.labels() == {"c": "MEL"}
-    assert waiting(queue) == ["b"]
-    queue.request("old", 2, "fedal", [])
-    assert waiting(Queue(tmp_path)) == ["a", "b"]
-
-
-def test_a_queue_of_another_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [-1, 2])
+def test_a_queue_of_another_format_is_refused(tmp_path: Path, version: int) -> None:
     Queue(tmp_path)
     with sqlite3.connect(tmp_path / NAME) as database:
-        database.execute("PRAGMA user_version = 99")
-    with pytest.raises(DataError, match=r"format 99.*Use the version that made it"):
+        database.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(DataError, match=rf"format {version},.*Use the version that made it"):
         Queue(tmp_path)
 
 

@@ -1,7 +1,6 @@
 """Which answer counts: lesions, several readers, adjudication, refused images, the audit trail."""
 
 import csv
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from sklearn.metrics import cohen_kappa_score
 
 from fedward import cli
 from fedward.annotation import Queue, Rules, queue_of
-from fedward.annotation import database as module
-from fedward.annotation.database import NAME
 from fedward.annotation.desk import Desk, View
 from fedward.annotation.questions import cohens_kappa
 from fedward.annotation.reading import read_rules
@@ -333,27 +330,3 @@ def test_the_trail_says_for_which_images_an_answer_counts(
     assert write_audit(queue, tmp_path / "trail.csv") == 1
     (row,) = csv.DictReader((tmp_path / "trail.csv").read_text().splitlines())
     assert (row["sample_id"], row["counts_for"], row["adjudicates"]) == ("s01", "s00", "0")
-
-
-def test_a_queue_of_the_second_format_keeps_its_answers(
-    tmp_path: Path, make_clinician: Make
-) -> None:
-    with sqlite3.connect(tmp_path / NAME) as database:
-        database.executescript(module._FIRST + module._SECOND + "PRAGMA user_version = 2")
-        insert = "INSERT INTO answers VALUES (?, ?, 'anna', ?, ?, 't', 't', 'page', ?, ?)"
-        rows = [
-            (1, "a", "label", "MEL", None, "k1"),
-            (2, "b", "label", "NV", None, "k2"),
-            (3, "b", "undo", None, 2, "k3"),
-        ]
-        database.executemany(insert, rows)
-    queue = Queue(tmp_path)
-    assert queue.labels() == {"a": "MEL"}
-    assert make_clinician(queue, "ben").say("c", None, "unusable")
-    with (
-        sqlite3.connect(tmp_path / NAME) as database,
-        pytest.raises(sqlite3.IntegrityError, match="append-only"),
-    ):
-        database.execute("DELETE FROM answers")
-    with sqlite3.connect(tmp_path / NAME) as database:
-        assert database.execute("SELECT max(answer) FROM answers").fetchone() == (4,)

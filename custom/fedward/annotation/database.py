@@ -21,45 +21,9 @@ NAME = "queue.sqlite"
 _WAIT = 30.0
 """Seconds that another process has to finish its transaction."""
 
-_ANSWERS = """
-CREATE TABLE answers (
-    answer INTEGER PRIMARY KEY AUTOINCREMENT,
-    sample_id TEXT NOT NULL,
-    annotator TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('label', {kinds}, 'skip', 'undo')),
-    label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
-    time TEXT NOT NULL,        -- of the decision
-    recorded TEXT NOT NULL,    -- of this row
-    source TEXT NOT NULL,      -- 'page', or the file it came in
-    undoes INTEGER UNIQUE REFERENCES answers (answer)
-        CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
-    -- of the page's message, which may arrive twice
-    key TEXT UNIQUE{more}
-);
-CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
-
-CREATE TRIGGER answers_are_never_changed BEFORE UPDATE ON answers
-BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
-CREATE TRIGGER answers_are_never_deleted BEFORE DELETE ON answers
-BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
-
--- Answers that nobody took back.
-CREATE VIEW standing AS
-SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
-WHERE a.kind != 'undo' AND u.answer IS NULL;
-"""
-_DECISIONS = """
--- The present answer of each annotator about each image.
-CREATE VIEW decisions AS
-SELECT * FROM (
-    SELECT *, row_number() OVER (
-        PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC
-    ) AS nth
-    FROM standing WHERE kind != 'skip'
-) WHERE nth = 1;
-"""
-_FIRST = (
-    """
+_FORMAT = 1
+"""Format of the file; an empty file has format 0."""
+_SCHEMA = """
 CREATE TABLE requests (
     request INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL,
@@ -71,27 +35,61 @@ CREATE TABLE requests (
     UNIQUE (run, round, strategy, sample_id)
 );
 CREATE INDEX requests_by_sample ON requests (sample_id);
-"""
-    + _ANSWERS.format(kinds="'cannot tell'", more="")
-    + _DECISIONS
-    + """
--- The newest class of each image; a reader who cannot tell abstains.
-CREATE VIEW labels AS
-SELECT sample_id, label, annotator, time FROM (
-    SELECT *, row_number() OVER (
-        PARTITION BY sample_id ORDER BY time DESC, answer DESC
-    ) AS newest
-    FROM decisions WHERE kind = 'label'
-) WHERE newest = 1;
-"""
-)
-_SECOND = """
--- The first and the last sign of life of a run, by a count that grows with every one.
-CREATE TABLE runs (run TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
-INSERT INTO runs SELECT run, min(request), max(request) FROM requests GROUP BY run;
 
-DROP VIEW IF EXISTS asked;
-DROP VIEW IF EXISTS queue;
+-- The first and the last sign of life of a run, by a count that grows with every one.
+CREATE TABLE runs (
+    run TEXT PRIMARY KEY,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    several INTEGER NOT NULL   -- 1: its job takes several findings of an image; 0: one class
+);
+
+CREATE TABLE answers (
+    answer INTEGER PRIMARY KEY AUTOINCREMENT,
+    sample_id TEXT NOT NULL,
+    annotator TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (
+        kind IN ('label', 'cannot tell', 'unusable', 'none of these', 'skip', 'undo')
+    ),
+    label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
+    time TEXT NOT NULL,        -- of the decision
+    recorded TEXT NOT NULL,    -- of this row
+    source TEXT NOT NULL,      -- 'page', or the file it came in
+    undoes INTEGER UNIQUE REFERENCES answers (answer)
+        CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
+    -- of the page's message, which may arrive twice
+    key TEXT UNIQUE,
+    seconds REAL,              -- how long the image was looked at; NULL without the page
+    adjudicates INTEGER NOT NULL DEFAULT 0,  -- 1: decides between readers who differed
+    unsure INTEGER NOT NULL DEFAULT 0,
+    discuss INTEGER NOT NULL DEFAULT 0,
+    comment TEXT NOT NULL DEFAULT '',
+    -- 'question': a run asks; 'repeat' and 'known' check the reader, and no run gets them
+    purpose TEXT NOT NULL DEFAULT 'question' CHECK (purpose IN ('question', 'repeat', 'known'))
+);
+CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
+
+CREATE TRIGGER answers_are_never_changed BEFORE UPDATE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+CREATE TRIGGER answers_are_never_deleted BEFORE DELETE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+
+-- Answers that nobody took back, also those to checks of the reader.
+CREATE VIEW given AS
+SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
+WHERE a.kind != 'undo' AND u.answer IS NULL;
+
+-- Those to questions of runs.
+CREATE VIEW standing AS SELECT * FROM given WHERE purpose = 'question';
+
+-- The present answer of each annotator about each image.
+CREATE VIEW decisions AS
+SELECT * FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC
+    ) AS nth
+    FROM standing WHERE kind != 'skip'
+) WHERE nth = 1;
 
 -- The newest request of each image, preferably of a run that goes on. The requests of a run are
 -- withdrawn once a later run has begun, unless the run gives a sign of life after that.
@@ -106,17 +104,6 @@ SELECT * FROM (
     )
 ) WHERE nth = 1;
 
--- For people with a database browser.
-CREATE VIEW queue AS
-SELECT asked.sample_id, request, strategy, score, round, run,
-       CASE WHEN labels.label IS NOT NULL THEN 'labelled'
-            WHEN decisions.kind IS NOT NULL THEN decisions.kind
-            WHEN withdrawn THEN 'withdrawn'
-            ELSE 'pending' END AS status,
-       decisions.label, decisions.annotator, decisions.time
-FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
-"""
-_QUEUE = """
 -- For people with a database browser. It takes no account of lesions and numbers of readers.
 CREATE VIEW queue AS
 SELECT asked.sample_id, request, strategy, score, round, run,
@@ -127,56 +114,6 @@ SELECT asked.sample_id, request, strategy, score, round, run,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id);
 """
-_THIRD = (
-    """
-DROP VIEW queue;
-DROP VIEW labels;
-DROP VIEW decisions;
-DROP VIEW standing;
-DROP TRIGGER answers_are_never_changed;
-DROP TRIGGER answers_are_never_deleted;
-DROP INDEX answers_by_sample;
-ALTER TABLE answers RENAME TO former;
-"""
-    + _ANSWERS.format(
-        kinds="'cannot tell', 'unusable', 'none of these'",
-        more=""",
-    seconds REAL,              -- how long the image was looked at; NULL without the page
-    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: decides between readers who differed""",
-    )
-    + _DECISIONS
-    + """
-INSERT INTO answers SELECT *, NULL, 0 FROM former;
-DROP TABLE former;
-"""
-    + _QUEUE
-)
-_FOURTH = """
--- 1: the run's job takes several findings of an image; 0: one class; NULL: from an older format.
-ALTER TABLE runs ADD COLUMN several INTEGER;
-"""
-_FIFTH = f"""
-DROP VIEW queue;
-DROP VIEW decisions;
-DROP VIEW standing;
-
-ALTER TABLE answers ADD COLUMN unsure INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE answers ADD COLUMN discuss INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE answers ADD COLUMN comment TEXT NOT NULL DEFAULT '';
--- 'question': a run asks; 'repeat' and 'known' check the reader, and no run gets them
-ALTER TABLE answers ADD COLUMN purpose TEXT NOT NULL DEFAULT 'question'
-    CHECK (purpose IN ('question', 'repeat', 'known'));
-
--- Answers that nobody took back, also those to checks of the reader.
-CREATE VIEW given AS
-SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
-WHERE a.kind != 'undo' AND u.answer IS NULL;
-
--- Those to questions of runs.
-CREATE VIEW standing AS SELECT * FROM given WHERE purpose = 'question';
-{_DECISIONS}{_QUEUE}"""
-_SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
-"""The changes from each format to the next; an older file is migrated when it is opened."""
 
 _FOREIGN = (
     "It is not a queue: move it elsewhere, with its -wal and -shm, and a new one is made in its "
@@ -214,8 +151,7 @@ class Database:
         folder: the queue's folder.
 
     Raises:
-        DataError: the folder or file cannot be used, or a later version of this package made the
-            file.
+        DataError: the folder or file cannot be used, or the file has another format.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -224,26 +160,25 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
             with _folder_lock(folder):
-                self._migrate()
+                self._make()
         except OSError as error:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
 
-    def _migrate(self) -> None:
-        """Bring the file to the newest format; an empty one is of format 0."""
+    def _make(self) -> None:
+        """Make the tables of an empty file; refuse a file of another format."""
         with self._connection() as database:
             database.execute("PRAGMA journal_mode = WAL")
         with self.writing() as database:
             version = database.execute("PRAGMA user_version").fetchone()[0]
-            newest = len(_SCHEMAS)
-            if not 0 <= version <= newest:
+            if version not in (0, _FORMAT):
                 raise self._unusable(
-                    f"format {version}, where this version of fedward writes {newest}",
+                    f"format {version}, where this version of fedward writes {_FORMAT}",
                     "Use the version that made it: it holds the answers.",
                 )
-            for number, schema in enumerate(_SCHEMAS[version:], version + 1):
-                for statement in _statements(schema):
+            if version == 0:
+                for statement in _statements(_SCHEMA):
                     database.execute(statement)
-                database.execute(f"PRAGMA user_version = {number}")
+                database.execute(f"PRAGMA user_version = {_FORMAT}")
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a context with a connection for reading.
@@ -336,7 +271,7 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _statements(schema: str) -> Iterator[str]:
-    """Yield the statements of a schema.
+    """Yield the statements of the schema.
 
     A trigger has semicolons within it, so SQLite decides where a statement ends.
     """

@@ -119,10 +119,10 @@ class Queue:
             return database.total_changes - changes_before
 
     def kind_asked(self) -> LabelKind | None:
-        """Return the kind of labels that the newest run asks for; None where no run says so."""
+        """Return the kind of labels that the newest run asks for; None before any run asks."""
         with self.database.reading() as database:
             row = database.execute("SELECT several FROM runs ORDER BY last DESC LIMIT 1").fetchone()
-        if row is None or row[0] is None:
+        if row is None:
             return None
         return kind_of_field(bool(row[0]))
 
