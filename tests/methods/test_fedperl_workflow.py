@@ -216,9 +216,7 @@ def test_a_committee_of_none_is_ssfl() -> None:
     assert list(first.tasks) == list(exchanges[0].tasks)
 
 
-@pytest.mark.parametrize(
-    ("options", "sent"), [({}, 0), ({"allow_single_peer": True}, 1), ({"anonymise": False}, 1)]
-)
+@pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"anonymise": False}, 1)])
 def test_a_lone_peer_is_withheld_unless_allowed(options: dict[str, Any], sent: int) -> None:
     """Of two sites each has one other only, whose average would be that hospital's model."""
     last = Server({"committee": 2, **options}, sites=SITES[:2]).run()[-1]
@@ -227,7 +225,7 @@ def test_a_lone_peer_is_withheld_unless_allowed(options: dict[str, Any], sent: i
 
 
 def test_a_site_alone_has_no_peer() -> None:
-    exchanges = Server({"allow_single_peer": True}, sites=SITES[:1]).run()
+    exchanges = Server({"anonymise": False}, sites=SITES[:1]).run()
     assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
 
 
@@ -369,8 +367,8 @@ def test_one_remaining_peer_is_not_sent_as_anonymous() -> None:
     assert chosen(last)["site-5"] == []  # only site-6 does better
     assert peers_sent(last)["site-5"] == 0
     assert sorted(chosen(last)["site-4"]) == ["site-5", "site-6"]
-    allowed = Server({**options, "allow_single_peer": True}, validate=accuracy).run()[-1]
-    assert chosen(allowed)["site-5"] == ["site-6"]
+    named = Server({**options, "anonymise": False}, validate=accuracy).run()[-1]
+    assert chosen(named)["site-5"] == ["site-6"]
 
 
 @pytest.mark.parametrize("name", ["static", "gated_similarity", "validation", "gated_validation"])
@@ -611,9 +609,9 @@ def test_wrong_settings_are_refused_by_name(
     assert named in str(caught.value)
 
 
-@pytest.mark.parametrize("options", [{"anonymise": False}, {"allow_single_peer": True}])
-def test_a_committee_of_one_can_be_chosen_knowingly(options: dict[str, Any]) -> None:
-    assert settings_of("fedperl", {"committee": 1, **options}).model_dump()["committee"] == 1
+def test_a_committee_of_one_can_be_chosen_knowingly() -> None:
+    settings = settings_of("fedperl", {"committee": 1, "anonymise": False})
+    assert settings.model_dump()["committee"] == 1
 
 
 def test_settings_are_frozen_and_batches_need_not_be_whole() -> None:

@@ -140,16 +140,6 @@ JOBS_REFUSED = [
         "the job says anonymise = false",
         id="named peers",
     ),
-    pytest.param(
-        {"method": "fedperl", "options": {"committee": 1, "allow_single_peer": True}},
-        "the job says allow_single_peer = true",
-        id="one peer",
-    ),
-    pytest.param(
-        {"method": "fedperl", "options": {"allow_single_peer": True}},
-        "the job says allow_single_peer = true",
-        id="one peer left",
-    ),
 ]
 
 

@@ -525,7 +525,7 @@ def test_validation_policies_use_the_servers_own_images(tmp_path, policy):
         "participants": 3,
         "policy": policy,
         "gate": 0.0,
-        "allow_single_peer": True,
+        "anonymise": False,
     }
     folder = run_local(tiny(options=options), tmp_path / "run", sites=SITES)
     state = max((folder / "rounds").glob("?????/state.json"))

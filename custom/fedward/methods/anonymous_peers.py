@@ -22,8 +22,6 @@ class PeerRule:
     """Largest number of peers of a site, >= 0."""
     anonymise: bool
     """Whether the mean of the peers' models is sent in place of the models."""
-    allow_single_peer: bool = False
-    """Whether a mean of a single model, which is that model, may be sent."""
 
     @property
     def most_models(self) -> int:
@@ -33,20 +31,12 @@ class PeerRule:
     @property
     def lone_peers(self) -> str:
         """The setting that lets a site receive a single site's model; empty if none does."""
-        if not self.most:
-            return ""
-        if not self.anonymise:
-            return "anonymise = false"
-        if self.allow_single_peer:
-            return "allow_single_peer = true"
-        return ""
+        return "anonymise = false" if self.most and not self.anonymise else ""
 
     def allowed(self, peers: Sequence[str]) -> list[str]:
         """Return the peers given, or an empty list where a single one would not be anonymous."""
         is_lone_peer = self.anonymise and len(peers) == 1
-        if is_lone_peer and not self.allow_single_peer:
-            return []
-        return list(peers)
+        return [] if is_lone_peer else list(peers)
 
     def models_sent(self, models: Sequence[State]) -> list[State]:
         """Return the models to send to a site: the mean of its peers' models, or each of them."""

@@ -56,8 +56,7 @@ class FedPerl(Algorithm[FedPerlState]):
 
     - a peer has left: its last model still teaches, because the server keeps it
     - a site has never trained: it gets no peer, and no other site gets it as a peer
-    - peers are anonymised and only one is left: the site gets no peer in this round, unless
-      ``allow_single_peer`` is set
+    - peers are anonymised and only one is left: the site gets no peer in this round
     - a policy leaves no peer: the site trains without peers, as in SSFL
 
     With ``server_labels`` the server learns from labels, and all sites from pseudo-labels alone.
@@ -71,9 +70,7 @@ class FedPerl(Algorithm[FedPerlState]):
         self.settings = settings
         self.weight = steps_taken
         self.description = description_of(settings.similarity, settings.similarity_scale)
-        self.peer_rule = PeerRule(
-            settings.committee, settings.anonymise, settings.allow_single_peer
-        )
+        self.peer_rule = PeerRule(settings.committee, settings.anonymise)
         images = images_at_server(settings)
         if settings.compares_accuracies:
             images |= {"validation"}

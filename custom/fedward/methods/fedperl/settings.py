@@ -25,8 +25,6 @@ class FedPerlSettings(FixMatchSettings):
     anonymise: bool = True
     """Whether the peers are averaged into one model before it is sent. If not, sites receive the
     models of other sites."""
-    allow_single_peer: bool = False
-    """Whether an "anonymous" peer is sent even if it is one hospital's own model."""
     peers: Literal["similar", "random"] = "similar"
     """Which sites become peers: those with the most similar models, or any."""
     policy: Literal["static", "validation", "gated_validation", "gated_similarity"] = "static"
@@ -90,9 +88,9 @@ class FedPerlSettings(FixMatchSettings):
 
     @model_validator(mode="after")
     def _refuses_a_lone_peer(self) -> "FedPerlSettings":
-        if self.anonymise and self.committee == 1 and not self.allow_single_peer:
+        if self.anonymise and self.committee == 1:
             raise ValueError(
-                "committee=1 with anonymise=true hands one hospital's model to another: use "
-                "committee=2 or more, or set allow_single_peer=true knowingly"
+                "committee=1 with anonymise=true would hand one hospital's model to another: use "
+                "committee=2 or more, or set anonymise=false knowingly"
             )
         return self
