@@ -118,13 +118,6 @@ def test_numbers_that_are_not_named_are_refused(tmp_path):
         load_site(site(tmp_path, labels={}), SPEC)
 
 
-def test_equal_shares_cover_every_image_once(tmp_path):
-    write(tmp_path)
-    parts = [load_site(site(tmp_path, share=[index, 4]), SPEC) for index in (1, 2, 3, 4)]
-    found = [i for data in parts for name in SETS for i in getattr(data, name).ids]
-    assert len(found) == len(set(found)) == 96
-
-
 def test_indices_out_of_bounds_are_refused(tmp_path):
     write(tmp_path)
     for wanted in ([0, 60], [-1], [1, 1]):

@@ -74,14 +74,15 @@ def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
     file = DATA / "medmnist" / "pneumoniamnist.npz"
     spec = DataSpec(name="pneumonia", classes=("normal", "pneumonia"), image_size=28, channels=1)
     files = [tmp_path / f"site-{index}.yaml" for index in (1, 2, 3)]
-    for index, path in enumerate(files, 1):
+    sizes = {"train": 4708, "val": 524, "test": 624}
+    for index, path in enumerate(files):
         labels = dict(enumerate(spec.classes))
         content = {
             "kind": "npz",
             "file": str(file),
             "labels": labels,
             "labelled": 0.1,
-            "share": [index, 3],
+            "indices": {split: list(range(index, size, 3)) for split, size in sizes.items()},
         }
         path.write_text(yaml.safe_dump(content))
     loaded = [load_site(path, spec) for path in files]
@@ -89,4 +90,4 @@ def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
         [[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded]
     )
     aside = [row for data in loaded for row in data.rejected]
-    assert counts.sum() + len(aside) == 4708 + 524 + 624
+    assert counts.sum() + len(aside) == sum(sizes.values())

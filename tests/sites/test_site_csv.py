@@ -134,6 +134,7 @@ def test_a_site_without_labels_only_trains(hospital):
 
 def test_the_site_names_columns_labels_and_rows(hospital):
     hospital.header[:] = ["Bild-Nr", "Datei", "Befund", "Patient"]
+    del hospital.rows[8:]
     for row in hospital.rows:
         row[2] = {"MEL": "Melanom", "NV": "Nävus", "BCC": "weg"}[row[2]]
     data = load_site(
@@ -146,19 +147,12 @@ def test_the_site_names_columns_labels_and_rows(hospital):
             },
             labels={"Melanom": "MEL", "Nävus": "NV"},
             ignore_labels=["weg"],
-            where={"Patient": ["g00", "g01", "g02", "g03"]},
             split={"val": 0, "test": 0},
         ),
         hospital.spec,
     )
     assert data.labelled.ids == ("s000", "s001", "s002", "s003", "s006", "s007")
     assert data.labelled.labels.tolist() == [0, 0, 1, 1, 0, 0]
-
-
-def test_shares_cut_the_rows_once(hospital):
-    parts = [load_site(hospital.write(share=[i, 3]), hospital.spec) for i in (1, 2, 3)]
-    everyone = [i for part in parts for name in SETS for i in getattr(part, name).ids]
-    assert sorted(everyone) == [row[0] for row in hospital.rows]
 
 
 def test_one_class_is_fine(hospital):
@@ -356,25 +350,13 @@ def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
     assert ([row.row for row in aside], total) == ([5], 40)
 
 
-@pytest.mark.parametrize(
-    "choice", [{"where": {"group": ["g00", "g01", "g02"]}}, {"share": [1, 10]}]
-)
-def test_a_row_of_perhaps_another_site_is_told_but_not_counted(hospital, choice):
-    whole = ids(load_site(hospital.write(**choice), hospital.spec))
+def test_malformed_rows_count_as_unusable(hospital):
     for row in hospital.rows[20:30]:
         row.append("too much")
     hospital.rows += [["short"]]
-    expected = [
-        Rejected(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False)
-        for i in range(10)
-    ]
-    data = load_site(hospital.write(max_rejected=0, **choice), hospital.spec)
-    assert list(data.rejected) == [
-        *expected,
-        Rejected(42, "short", "expected 4 cells, found 1", counted=False),
-    ]
-    if "where" in choice:
-        assert ids(data) == whole
+    expected = [Rejected(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5") for i in range(10)]
+    data = load_site(hospital.write(max_rejected=0.3), hospital.spec)
+    assert list(data.rejected) == [*expected, Rejected(42, "short", "expected 4 cells, found 1")]
     with pytest.raises(DataError, match="at most 0% of 41 rows unusable, found 11"):
         load_site(hospital.write(max_rejected=0), hospital.spec)
 
@@ -410,10 +392,9 @@ def test_columns_without_a_name_may_repeat(hospital):
 def test_encodings_and_delimiters(hospital, encoding, delimiter):
     for row in hospital.rows:
         row[3] = f"Müller {row[3]}"
-    data = load_site(
-        hospital.write(delimiter, encoding, where={"group": ["Müller g00"]}), hospital.spec
-    )
-    assert data.labelled.ids == ("s000", "s001")
+    file = read_site_file(hospital.write(delimiter, encoding))
+    entries, _, _ = read_entries(file, hospital.spec.classes, hospital.spec.label_kind)
+    assert [entry.group for entry in entries] == [row[3] for row in hospital.rows]
 
 
 def test_a_quoted_column_may_hold_delimiters(hospital):
@@ -481,12 +462,12 @@ def test_a_table_that_is_no_text(hospital):
         load_site(site_file, hospital.spec)
 
 
-@pytest.mark.parametrize("where", [{}, {"group": ["nobody"]}])
-def test_an_empty_site_is_an_error(hospital, where):
-    if not where:
+@pytest.mark.parametrize("ignored", [[], ["MEL", "NV", "BCC"]])
+def test_an_empty_site_is_an_error(hospital, ignored):
+    if not ignored:
         hospital.rows.clear()
     with pytest.raises(DataError, match="has no row that the site file selects"):
-        load_site(hospital.write(where=where), hospital.spec)
+        load_site(hospital.write(ignore_labels=ignored), hospital.spec)
 
 
 def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
@@ -505,7 +486,6 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest"}, "field folder"),
         ({"kind": "manifest", "folder": ".", "labeled": 0.1}, "field labeled"),
         ({"kind": "manifest", "folder": ".", "labelled": 2}, "field labelled"),
-        ({"kind": "manifest", "folder": ".", "share": [3, 2]}, "1 <= i <= k"),
         ({"kind": "manifest", "folder": ".", "annotation": "doctor"}, "annotation"),
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
         (

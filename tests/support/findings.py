@@ -30,22 +30,23 @@ def drawn_images(images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def write_findings(folder: Path, sites: int = 2, **fields: Any) -> Path:
     """Write ``chest.npz`` as ChestMNIST has it, and site files; return the folder."""
     arrays = {}
-    for seed, (split, images) in enumerate({"train": 90, "val": 60, "test": 80}.items()):
+    sizes = {"train": 90, "val": 60, "test": 80}
+    for seed, (split, images) in enumerate(sizes.items()):
         pixels, labels = drawn_images(images, seed)
         arrays[f"{split}_images"] = pixels
         arrays[f"{split}_labels"] = labels
     out = folder / "sites"
     out.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "chest.npz", **arrays)
-    for number in range(1, sites + 1):
+    for number in range(sites):
         content = {
             "kind": "npz",
             "file": "../chest.npz",
             "labels": dict(enumerate(FINDINGS)),
-            "share": [number, sites],
+            "indices": {split: list(range(number, n, sites)) for split, n in sizes.items()},
         }
         text = yaml.safe_dump({**content, "labelled": 0.5, **fields})
-        (out / f"site-{number}.yaml").write_text(text)
+        (out / f"site-{number + 1}.yaml").write_text(text)
     return out
 
 

@@ -10,11 +10,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from fedward.errors import DataError, FedwardError, reason_of, together
-from fedward.labels import Labels, strata
+from fedward.labels import Labels
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite, check_places
-from fedward.sites.split import even_parts
 from fedward.sites.stored_images import (
     ImagesOnDisk,
     JoinedImages,
@@ -380,12 +379,7 @@ def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     """Return the indices of the site's images in a split."""
     if file.indices is not None:
         return _checked_indices(file, split, len(labels))
-    if file.share is None:
-        return list(range(len(labels)))
-    part, parts = file.share
-    ids = [f"{split}-{index}" for index in range(len(labels))]
-    part_of = even_parts(ids, strata(labels), parts, file.split.seed)
-    return np.flatnonzero(part_of == part - 1).tolist()
+    return list(range(len(labels)))
 
 
 def _checked_indices(file: NpzSite, split: str, images: int) -> list[int]:

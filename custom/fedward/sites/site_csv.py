@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.labels import SEPARATOR, Label, strata
+from fedward.labels import Label, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
@@ -19,7 +19,7 @@ from fedward.sites.hiding_windows import with_better_window
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.label_texts import known_or_empty
 from fedward.sites.site_file import ManifestSite, check_places
-from fedward.sites.split import even_parts, parts_of_labelled_groups
+from fedward.sites.split import parts_of_labelled_groups
 from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
@@ -104,7 +104,7 @@ def read_entries(
 
     Returns:
         The usable rows, whose files exist; the rejected rows; and the number of rows that the site
-        selects: both together, without rows that may be another site's.
+        selects: both together, without rejected rows that do not count.
 
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
@@ -121,16 +121,13 @@ def _entries(
     check_places(file)
     columns = file.columns
     records, rejected = read_table(file.manifest, _named_columns(file), file.site)
-    if file.where or file.share:
-        # A malformed row may be another site's.
-        rejected = [row._replace(counted=False) for row in rejected]
     records = _selected(records, file, label_kind)
     # Booleans are summed: how many of the rejected rows count.
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
         raise DataError(
             f"site {file.site}, {file.manifest} has no row that the site file selects",
-            "Check 'where', 'ignore_labels' and the CSV.",
+            "Check 'ignore_labels' and the CSV.",
         )
     finder = _finder(file)
     entries: dict[str, Entry] = {}
@@ -204,7 +201,6 @@ def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
         DataError: as :func:`read_entries`.
     """
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
-    records = [record for record in records if _is_wanted(record, file)]
     finder = _finder(file)
     for record in records:
         with suppress(BadRow):
@@ -221,8 +217,7 @@ def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
     if isinstance(column, tuple):
         notes += cell_notes(records, column, file.cell_rules, label_kind)
     # A CSV elsewhere may be one of several that list the images of a folder.
-    lists_all = file.manifest.is_relative_to(file.folder) and not file.where and not file.share
-    if lists_all:
+    if file.manifest.is_relative_to(file.folder):
         unlisted = finder.unlisted()
         if unlisted:
             notes.append(f"Images in {file.folder} that no row names: {unlisted}.")
@@ -239,7 +234,6 @@ def _named_columns(file: ManifestSite) -> list[str]:
         *labels,
         columns.group,
         columns.split,
-        *file.where,
         *file.survey_columns,
         *file.subgroups,
     ]
@@ -249,17 +243,15 @@ def _named_columns(file: ManifestSite) -> list[str]:
 def listed_images(file: ManifestSite) -> int:
     """Return how many of the site's rows name an image that exists, whatever their labels.
 
-    No image is opened. All rows that ``where`` selects are counted: which of them ``share`` leaves
-    to the site depends on a job's labels.
+    No image is opened.
 
     Raises:
-        DataError: folder or CSV are missing; the CSV cannot be read or lacks a column; or too many
-            rows have no image, which are more than the share ``max_rejected`` of them or, for a
-            site with a ``share``, all of them. The text has the reason of the first.
+        DataError: folder or CSV are missing; the CSV cannot be read or lacks a column; or more than
+            the share ``max_rejected`` of the rows have no image. The text has the reason of the
+            first.
     """
     check_places(file)
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
-    records = [record for record in records if _is_wanted(record, file)]
     missing = []
     finder = _finder(file)
     for record in records:
@@ -267,9 +259,7 @@ def listed_images(file: ManifestSite) -> int:
             finder.find(record.cells[file.columns.image])
         except BadRow as problem:
             missing.append(f"line {record.line}: {problem}")
-    # With a share, the images that are missing here may be those of other sites.
-    allowed = len(records) - 1 if file.share else file.max_rejected * len(records)
-    if len(missing) > allowed or not records:
+    if len(missing) > file.max_rejected * len(records) or not records:
         found = f"{len(missing)} of {len(records)} that do not"
         if missing:
             found += f"; {missing[0]}"
@@ -283,25 +273,13 @@ def listed_images(file: ManifestSite) -> int:
 
 
 def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind") -> list[Record]:
-    """Return the rows that a site file selects by ``where``, ``ignore_labels`` and ``share``."""
-    chosen = []
-    labels = []
-    for record in records:
-        label = words(record, file.columns.label, label_kind, file.cell_rules)
-        if _is_wanted(record, file) and not set(file.ignore_labels).intersection(label):
-            chosen.append(record)
-            labels.append(SEPARATOR.join(label))
-    if file.share is None:
-        return chosen
-    number, parts = file.share
-    groups = [_group(record, file) for record in chosen]
-    part_of = even_parts(groups, labels, parts, file.split.seed)
-    return [record for record, part in zip(chosen, part_of, strict=True) if part == number - 1]
-
-
-def _is_wanted(record: Record, file: ManifestSite) -> bool:
-    """Return whether ``where`` selects a row."""
-    return all(record.cells[column] in values for column, values in file.where.items())
+    """Return the rows without a label that the site file ignores."""
+    ignored = set(file.ignore_labels)
+    return [
+        record
+        for record in records
+        if not ignored.intersection(words(record, file.columns.label, label_kind, file.cell_rules))
+    ]
 
 
 def _group(record: Record, file: ManifestSite) -> str:

@@ -184,13 +184,7 @@ class _SiteFile(_Fields):
     Either their share, stratified by class, or the ids of the images whose labels are used.
     """
     max_rejected: Share = 0.05
-    """Largest share of unusable rows; above it the site is refused, as the file itself is wrong.
-
-    Rows with too few or too many cells count only without ``where`` and ``share``: otherwise they
-    may be another site's.
-    """
-    share: tuple[int, int] | None = None
-    """(i, k): the site has the i-th of k group-disjoint parts of the rows; i counts from 1."""
+    """Largest share of unusable rows; above it the site is refused, as the file itself is wrong."""
     split: Split = Split()
     device: Annotated[str, BeforeValidator(_device)] = "auto"
     """Where the site works; ``auto``: on the first GPU, if there is one, else on the CPU."""
@@ -229,12 +223,6 @@ class _SiteFile(_Fields):
         return Rendering(fit=self.fit)
 
     @model_validator(mode="after")
-    def _share_in_range(self) -> "_SiteFile":
-        if self.share is not None and not 1 <= self.share[0] <= self.share[1]:
-            raise ValueError("share: [i, k] with 1 <= i <= k")
-        return self
-
-    @model_validator(mode="after")
     def _several_processes_choose_their_gpu(self) -> "_SiteFile":
         if self.processes > 1 and ":" in self.device:
             raise ValueError(
@@ -252,8 +240,6 @@ class ManifestSite(_SiteFile):
     manifest: Place = Path()
     """The CSV; unset: ``manifest.csv`` in the folder."""
     columns: Columns = Columns()
-    where: dict[str, tuple[str, ...]] = {}
-    """Column -> values: a row is used if it has one of the values in each of the columns."""
     labels: dict[str, str] = {}
     """The site's label -> the job's class; an empty class leaves the image unlabelled.
 
@@ -340,7 +326,7 @@ class NpzSite(_SiteFile):
     It must be set, because numbers do not say what they mean.
     """
     indices: dict[SplitName, tuple[int, ...]] | None = None
-    """Indices of the site's images in each split; unset: all images, or the site's ``share``."""
+    """Indices of the site's images in each split; unset: all images."""
     joined: bool = False
     """Whether ``indices`` count through the arrays of train, val and test one after the other.
 

@@ -85,12 +85,6 @@ def parts_of_labelled_groups(
     return parts
 
 
-def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: int) -> Whole:
-    """Divide rows into equal parts as :func:`group_split`; labels (N,) are of any sortable type."""
-    _, codes = np.unique(labels, return_inverse=True)
-    return group_split(groups, codes.astype(np.int64), [1 / parts] * parts, seed)
-
-
 def commonest_labels(member: npt.NDArray[np.intp] | Whole, labels: Whole, groups: int) -> Whole:
     """Return the commonest label (ties: the lowest) of each group, -1 for one without labels.
 

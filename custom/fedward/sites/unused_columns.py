@@ -88,7 +88,7 @@ def unused_like_patients(file: ManifestSite, entries: Sequence[Entry]) -> list[s
     columns = file.columns
     labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
     used = {columns.sample_id, columns.image, columns.group, columns.split or "split", *labels}
-    used.update(file.where, file.subgroups)
+    used.update(file.subgroups)
     unused = [name for name in entries[0].cells if name and name not in used]
     return like_patients({name: [entry.cells[name] for entry in entries] for name in unused})
 

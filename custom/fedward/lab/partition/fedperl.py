@@ -14,7 +14,7 @@ from fedward.lab.partition.arguments import FEDPERL_SHARE
 from fedward.lab.partition.write import POOLED, write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.site_file import SERVER, Split
-from fedward.sites.split import even_parts, group_split, parts_of_labelled_groups
+from fedward.sites.split import group_split, parts_of_labelled_groups
 from fedward.sites.table import read_table
 from fedward.yaml_text import write_yaml
 
@@ -130,9 +130,10 @@ def _place_order(place: str) -> tuple[bool, int, str]:
 def _cut(samples: list[Sample], parts: int, seed: int) -> list[list[Sample]]:
     """Cut samples into even parts, by label; a group stays together."""
     groups = [sample.group for sample in samples]
-    labels = [sample.label for sample in samples]
+    _, labels = np.unique([sample.label for sample in samples], return_inverse=True)
+    part_of = group_split(groups, labels.astype(np.int64), [1 / parts] * parts, seed)
     samples_of: list[list[Sample]] = [[] for _ in range(parts)]
-    for sample, part in zip(samples, even_parts(groups, labels, parts, seed), strict=True):
+    for sample, part in zip(samples, part_of, strict=True):
         samples_of[part].append(sample)
     return samples_of
 
