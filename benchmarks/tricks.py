@@ -10,7 +10,6 @@ without the shortcut divided by the time with it.
 - **simulator**: ``nvflare simulator`` without flags, which starts a process for each site and
   exchange: two sites, two rounds.
 - **in process**: ``fedward run`` with the same two sites and rounds, in one process.
-- **whole job**: ``fedward run`` with all sites and rounds.
 - **two processes**: ``fedward run`` with one site whose file says ``processes: 2``, two rounds.
 
 A shortcut whose ratio is below 1.10 for every run is to be removed.
@@ -48,7 +47,6 @@ class Shortcut(NamedTuple):
 
 
 SHORTCUTS = {
-    "freed_memory": Shortcut("def keep_freed_memory():\n    pass\n", ("in process", "whole job")),
     "monai_trainer": Shortcut(
         "from monai.engines import Trainer\n\n\ndef load_trainer():\n    return Trainer\n",
         ("simulator", "in process"),
@@ -115,7 +113,6 @@ def commands(job: str, folder: Path) -> dict[str, list[str]]:
     return {
         "simulator": [nvflare, "simulator", str(folder / job), "-w", "workspace"],
         "in process": [*run, *changes],
-        "whole job": run,
         "two processes": [*run, "--site-files", str(folder / "sites"), "--set", "rounds=2", *data],
     }
 

@@ -20,7 +20,6 @@ from fedward.methods.local import (
 )
 from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
-from fedward.speed.freed_memory import keep_freed_memory
 from fedward.speed.monai_trainer import load_trainer
 from fedward.training.batches import RoundBatches
 from fedward.training.machine import has_bfloat16
@@ -92,7 +91,6 @@ def train(
     if isinstance(objective, Measurement):
         objective.measure(net, batches)
         return Trained(len(batches), {}, {})
-    keep_freed_memory()
     net.train()
     steps = _Steps(
         net,
