@@ -138,7 +138,8 @@ def test_flags_name_what_spoils_a_training() -> None:
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
         "3 sites report about 280 training images, 130 of them with a label (46 %), 130 for "
-        "validation and 130 for testing.",
+        "validation and 130 for testing. Labels of a class with fewer than five patients in a "
+        "split of a site are in none of these numbers.",
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
@@ -149,8 +150,8 @@ def test_flags_name_what_spoils_a_training() -> None:
         "At b at least 10 validation or test images are also in another split, pixel by pixel. "
         "Results on known images "
         "say nothing about new ones; `fedward doctor` lists them.",
-        "Without validation images",
-        "Without test images",
+        "No validation images, or fewer than five patients of each class",
+        "No test images, or fewer than five patients of each class",
         "b has validation images of MEL alone, in numbers that are counted",
         "b has test images of MEL alone, in numbers that are counted",
         "c's images are darker than those of most sites",
@@ -171,7 +172,9 @@ def test_labels_without_training_images_are_scarce() -> None:
     missing = flags([row("a", [50, 50, 0])], CLASSES)
     assert scarce == "Labels are scarce, fewer than 20 at all sites together: MEL (15)."
     assert missing == [
-        "No site reports images of DF: leave such classes out of the job, or have some labelled."
+        "No site reports images of DF: no labels, or fewer than five patients in each split. "
+        "`fedward doctor` tells a site which. Leave a class out of the job if no site has any, or "
+        "have some labelled."
     ]
 
 

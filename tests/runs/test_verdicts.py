@@ -259,6 +259,21 @@ def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
     assert "it finds fewer than half of the images of A (3 of 90)" in verdict_words.lead(verdict)
 
 
+def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() -> None:
+    """Of three images each: 9 images are of three patients, 40 are of fourteen."""
+    counts = [[9, 40, 40, 40], [40, 40, 9, 40]]
+    federation = Federation(counts, 9.0, False, 0, 0, 0, images_of_a_patient=3)
+    verdict = verdict_of(federation)
+    assert verdict.few_patients == ("A", "C")
+    assert verdict_words.about_images(verdict) == (
+        "They allow for patients and lesions with several images. They are wide where a site "
+        "tested fewer than five patients of a class, whose images count as one: A, C."
+    )
+    many = verdict_of(federation._replace(images=[[40] * 4]))
+    assert many.few_patients == ()
+    assert "count as one" not in verdict_words.about_images(many)
+
+
 def _check_levels(verdict: Verdict) -> None:
     """A good verdict leaves nothing out; a straddling interval shows nothing."""
     lead = verdict_words.lead(verdict)

@@ -151,7 +151,9 @@ def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     arguments = ["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]
     assert cli.main(arguments) == 0
-    assert "site-2, test: 36 images" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "site-2, test: 36 images" in out
+    assert "too narrow, as some patients of this site have several images: `--by patient`" in out
     text = "\n".join(lines(evaluate(model, root / "sites" / "site-2.yaml")))
     assert "site-2, test: 12 patients" in text
     assert "test images" not in text

@@ -91,6 +91,16 @@ def test_fields_are_told_by_name_and_count(tmp_path):
     assert identifying_notes(kept, PLAIN) == []
 
 
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw", "jpeg"])
+def test_words_of_the_reader_are_no_text_of_a_tiff(tmp_path, compression):
+    """Pillow calls the compression by a word."""
+    Image.fromarray(scan()).save(tmp_path / "plain.tif", compression=compression)
+    assert identifying_notes({"plain.tif": tmp_path / "plain.tif"}, PLAIN) == []
+    Image.fromarray(scan()).save(tmp_path / "named.tif", description=SECRET)
+    (fields,) = identifying_notes({"named.tif": tmp_path / "named.tif"}, PLAIN)
+    assert "EXIF ImageDescription 1" in fields
+
+
 def test_the_doctor_tells_them(hospital):
     names = [row[1] for row in hospital.rows]
     for name in names[:3]:

@@ -110,6 +110,8 @@ def test_the_doctor_counts_test_images_by_group(tmp_path: Path) -> None:
     assert any(
         note.startswith("test images by camera: X 3, Y 0, not stated 2; cells") for note in notes
     )
+    told = "a run has numbers of a group only where it has five test patients of a class"
+    assert told in notes
 
 
 def test_without_columns_images_carry_neither_groups_nor_patients(tmp_path: Path) -> None:

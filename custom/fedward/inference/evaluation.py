@@ -106,6 +106,7 @@ def evaluate(
         "site": data.site,
         "split": split,
         "unit": unit,
+        "patients_have_several_images": len(set(images.patients)) < len(images.patients),
         "groups": {name: list(members) for name, members in groups.items()} if groups else None,
         "not_evaluated": [
             name

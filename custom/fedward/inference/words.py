@@ -138,6 +138,11 @@ def _notes(evaluation: Mapping[str, Any]) -> str:
     notes = f"In brackets: 95 % intervals, for {unit} that are independent of each other."
     if evaluation["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
+    elif evaluation["patients_have_several_images"]:
+        notes += (
+            " They are too narrow, as some patients of this site have several images: "
+            "`--by patient` counts patients."
+        )
     omitted = evaluation["not_evaluated"]
     if omitted:
         notes += (

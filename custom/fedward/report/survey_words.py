@@ -28,7 +28,8 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     sentences = [
         f"{count(len(rows), 'site')} {'reports' if len(rows) == 1 else 'report'} about {images:,} "
         f"training images, {labelled:,} of them with a label ({_percent(labelled, images)}), "
-        f"{val:,} for validation and {test:,} for testing."
+        f"{val:,} for validation and {test:,} for testing. Labels of a class with fewer than five "
+        "patients in a split of a site are in none of these numbers."
     ]
     if labelled:
         commonest = int(np.argmax(by_class))
@@ -80,8 +81,9 @@ def _scarce(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     nowhere = [name for name in classes if name not in present]
     if nowhere:
         sentences.append(
-            f"No site reports images of {_list(nowhere)}: leave such classes out of the job, or "
-            "have some labelled."
+            f"No site reports images of {_list(nowhere)}: no labels, or fewer than five patients "
+            "in each split. `fedward doctor` tells a site which. Leave a class out of the job if "
+            "no site has any, or have some labelled."
         )
     unlabelled = [name for name in present if not labelled[name]]
     if unlabelled:
@@ -254,14 +256,14 @@ def _without_split(rows: Sequence[SurveyRow]) -> list[str]:
     without_validation = [row.site for row in rows if not any(row.val)]
     if without_validation:
         sentences.append(
-            f"Without validation images: {_list(without_validation)}. They cannot help to choose a "
-            "round."
+            f"No validation images, or fewer than five patients of each class: "
+            f"{_list(without_validation)}. A site without any cannot help to choose a round."
         )
     without_test = [row.site for row in rows if not any(row.test)]
     if without_test:
         sentences.append(
-            f"Without test images: {_list(without_test)}. Nobody will know how good the model is "
-            "there."
+            f"No test images, or fewer than five patients of each class: {_list(without_test)}. "
+            "Nobody will know how good the model is at a site without any."
         )
     return sentences
 

@@ -174,6 +174,8 @@ class Verdict:
     """Groups that sites name, and of which none may report numbers."""
     by_patient: tuple[str, ...]
     """Sites that say how images of patients or lesions cluster, so that intervals allow for it."""
+    few_patients: tuple[str, ...]
+    """Classes whose images are of fewer than five patients at such a site: they count as one."""
     leaks: Mapping[str, int]
     """``picture`` or ``patient`` -> how many were found in several of training and test."""
     compared: tuple[Against, ...]
@@ -349,6 +351,7 @@ class _Judge:
             subgroups=tuple(self._subgroups.measured()),
             untested_subgroups=self._subgroups.untested,
             by_patient=tuple(row.site for row in self.rows if row.clusters),
+            few_patients=self._few_patients(),
             leaks=self.run.info.leaks,
             compared=compared,
         )
@@ -576,6 +579,17 @@ class _Judge:
         is_of_all = confidence.total == overall.n
         is_right_for_as_many = int(confidence.right.sum()) == overall.right
         return confidence if is_of_all and is_right_for_as_many else None
+
+    def _few_patients(self) -> tuple[str, ...]:
+        """Return the classes whose images are of fewer than five patients at some site."""
+        names = []
+        for place, name in enumerate(self.run.classes):
+            if any(
+                row.clusters and row.images[place] and not row.clusters.effective[place]
+                for row in self.rows
+            ):
+                names.append(name)
+        return tuple(names)
 
     def _findings(self) -> list[Finding]:
         if self.counts is None:

@@ -368,13 +368,19 @@ def about_images(verdict: Verdict) -> str:
     clustered = len(verdict.by_patient)
     if not clustered:
         return "Images are counted as independent: too narrow where a patient has several."
+    text = "They allow for patients and lesions with several images."
     if clustered < len(verdict.tested.evaluated):
-        return (
+        text = (
             f"They allow for patients and lesions with several images at {clustered} of "
             f"{count(len(verdict.tested.evaluated), 'site')}; elsewhere images are counted as "
             "independent."
         )
-    return "They allow for patients and lesions with several images."
+    if verdict.few_patients:
+        text += (
+            " They are wide where a site tested fewer than five patients of a class, whose images "
+            f"count as one: {listed(verdict.few_patients)}."
+        )
+    return text
 
 
 def _unnamed(verdict: Verdict) -> str:

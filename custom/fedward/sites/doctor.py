@@ -391,6 +391,8 @@ def _subgroup_notes(data: SiteData) -> list[str]:
         if images[NOT_STATED]:
             note += f"; cells that are empty or in no group count as {NOT_STATED}"
         notes.append(note)
+    if notes:
+        notes.append("a run has numbers of a group only where it has five test patients of a class")
     return notes
 
 
