@@ -460,7 +460,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     with monkeypatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", interrupted)
         text = refused(capsys, 130, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
-    command = shlex.split(text.split("`")[1])
+    command = shlex.split(text.splitlines()[-1])
     assert command == ["fedward", "run", "--resume", str(folder)]
     assert info(folder)["status"] == "failed"
     assert info(folder)["summary"] == {"reason": INTERRUPTED}
@@ -499,7 +499,7 @@ def test_the_hint_to_go_on_names_the_site_files(
         capsys, 130, "run", "fedavg", "--out", tmp_path / "a run", "--site-files", hospitals, *SET
     )
     resume = ["fedward", "run", "--resume", str(tmp_path / "a run"), "--site-files", str(hospitals)]
-    assert shlex.split(text.split("`")[1]) == resume
+    assert shlex.split(text.splitlines()[-1]) == resume
 
 
 @pytest.mark.parametrize(

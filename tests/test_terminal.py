@@ -11,7 +11,7 @@ from nvflare.fuel.hci.table import Table
 from fedward.cli import main
 from fedward.console.console import Console
 from fedward.storage.info import Summary
-from fedward.terminal import complain, hanging, one_line, printable, printing_safely
+from fedward.terminal import complain, fold, hanging, one_line, printable, printing_safely
 from finished_run import new_run
 from tiny import tiny
 
@@ -89,6 +89,17 @@ def test_paths_quotes_and_commands_stay_whole_where_lines_are_folded(tmp_path: P
         command,
     ]
     assert hanging(text, 1000) == text
+
+
+def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
+    command = "`fedward run --resume runs/p1 --site-files sites`"
+    text = f"It has stopped: continue it with {command}, or name another run-folder."
+    assert fold(text, 40, "- ", "  ") == [
+        "- It has stopped: continue it with",
+        f"  {command},",
+        "  or name another run-folder.",
+    ]
+    assert fold("") == []
 
 
 @pytest.mark.proves(

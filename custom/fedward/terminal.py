@@ -36,8 +36,10 @@ _PLAIN = {
 """Typographical character of our own texts -> ASCII, for streams that have no such character."""
 _HELD = "\x00"
 """Stands for a space at which no line ends."""
-_QUOTED = re.compile(r"""(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
-"""Words in quotes, as a shell or a sentence has them; no apostrophe within a word."""
+_QUOTED = re.compile(r"""`[^`\n]*`|(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
+"""Commands between backticks, and words in quotes, as a shell or a sentence has them.
+
+An apostrophe within a word is no quote."""
 _MOST_SPACES = 8
 """Spaces that a path may have to be recognised."""
 LONGEST_REASON = 500
@@ -152,10 +154,9 @@ def complain(text: str) -> None:
 
 
 def hanging(text: str, width: int) -> str:
-    """Return a text in lines of at most ``width`` columns; what continues a line is indented.
+    """Return a text in lines as of :func:`fold`; what continues a line is indented.
 
-    Paths, what is in quotes, and lines that are commands stay whole, so that they can be copied. A
-    path with spaces is recognised if it exists.
+    Lines that are commands stay whole, so that they can be copied.
     """
     lines = []
     for line in text.splitlines():
@@ -164,16 +165,32 @@ def hanging(text: str, width: int) -> str:
             lines.append(line)
             continue
         indent = line[: len(line) - len(content)]
-        wrapper = TextWrapper(
-            width,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), content)
-        lines += wrapper.wrap(_with_whole_paths(whole)) or [""]
-    return "\n".join(lines).replace(_HELD, " ")
+        lines += fold(content, width, indent, f"{indent}  ") or [""]
+    return "\n".join(lines)
+
+
+def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> list[str]:
+    """Return a text in lines of at most ``width`` columns; an empty one has no line.
+
+    Commands between backticks, paths, and what is in quotes stay whole, so that they can be copied:
+    they get a line of their own, which is longer if need be. A path with spaces is recognised if it
+    exists.
+
+    Args:
+        text: of one paragraph.
+        width: of the lines.
+        first: what the first line begins with.
+        others: what all others begin with.
+    """
+    wrapper = TextWrapper(
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), text)
+    return [line.replace(_HELD, " ") for line in wrapper.wrap(_with_whole_paths(whole))]
 
 
 def _with_whole_paths(text: str) -> str:

@@ -12,7 +12,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec, Experiment
@@ -28,6 +27,7 @@ from fedward.jobs import (
     written_out,
 )
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
+from fedward.terminal import fold
 
 if TYPE_CHECKING:
     from fedward.console.events import ClosingLine, Events
@@ -219,7 +219,7 @@ def _needs(job: "PaperJob", experiment: Experiment, synthetic: bool) -> str:
     }
     lines: list[str] = []
     for name, fact in facts.items():
-        lines += wrap(f"{name:10}{fact}", 80, subsequent_indent=10 * " ")
+        lines += fold(f"{name:10}{fact}", others=10 * " ")
     return "\n".join(lines)
 
 
@@ -307,8 +307,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
             f"images as in {options.site_files / DATA_FILE}, unless {exception}: "
             f"{_described(experiment.data)}"
         )
-        lines = wrap(text, 80, break_long_words=False, break_on_hyphens=False)
-        _note(options, "\n".join(lines))
+        _note(options, "\n".join(fold(text)))
     return experiment
 
 
@@ -392,7 +391,8 @@ def _hint(options: argparse.Namespace) -> str:
         command += ["--site-files", str(options.site_files)]
     if options.workers != 1:
         command += ["--workers", str(options.workers)]
-    return f"; finished rounds are kept, continue with `{shlex.join(command)}`"
+    # On a line of its own a command stays whole, however narrow the terminal is.
+    return f"; finished rounds are kept. Continue with\n{shlex.join(command)}"
 
 
 def _run_in_simulator(options: argparse.Namespace, simulation: "Simulation") -> int:

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +49,7 @@ from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.unused_columns import patients_note, unused_like_patients
-from fedward.terminal import shortened
+from fedward.terminal import fold, shortened
 from fedward.text import count, natural
 
 _EVALUATED = {"val": "validation", "test": "test"}
@@ -117,7 +116,7 @@ def folded(paragraph: str) -> str:
     """Return a paragraph in lines that fit a terminal; rows of a table keep their spaces."""
     lines: list[str] = []
     for line in paragraph.splitlines():
-        lines += [line] if len(line) <= _WIDTH else wrap(line, _WIDTH, subsequent_indent="  ")
+        lines += [line] if len(line) <= _WIDTH else fold(line, _WIDTH, others="  ")
     return "\n".join(lines)
 
 

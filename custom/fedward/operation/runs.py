@@ -1,6 +1,5 @@
 """A list of all runs below some folders, with the origin of each model."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from fedward.operation.audit_check import verify
 from fedward.operation.folders import run_folders
 from fedward.server.run_status import progress
 from fedward.storage.run_folder import RunFolder
-from fedward.terminal import one_line
+from fedward.terminal import fold, one_line
 
 _WIDTH = 80
 """Columns of the table on a terminal."""
@@ -162,10 +161,4 @@ def _fitted(text: str, width: int) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-    )
+    return fold(text, _WIDTH, _INDENT, _INDENT)

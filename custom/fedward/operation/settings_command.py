@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from fedward.config import Experiment
@@ -10,7 +9,7 @@ from fedward.jobs import JOBS, load_experiment
 from fedward.methods import settings_of
 from fedward.operation.settings_list import Group, all_groups, as_text, groups_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
-from fedward.terminal import columns, shortened
+from fedward.terminal import columns, fold, shortened
 
 _WIDTH = 80
 """Characters of a line, at most."""
@@ -57,7 +56,7 @@ def _describe(groups: Sequence[Group], values: Mapping[str, str]) -> None:
     """
     width = columns()
     for number, group in enumerate(groups):
-        print("\n" * (number > 0) + "\n".join(wrap(group.title, width)))
+        print("\n" * (number > 0) + "\n".join(fold(group.title, width)))
         for setting in group.settings:
             facts = [setting.values]
             if setting.default:
@@ -66,8 +65,8 @@ def _describe(groups: Sequence[Group], values: Mapping[str, str]) -> None:
             if of_job != setting.default:
                 facts.append(f"in this job {of_job}")
             head = f"{setting.key}: {'; '.join(facts)}"
-            print("\n".join(wrap(head, width, initial_indent="  ", subsequent_indent=8 * " ")))
-            for line in wrap(setting.about, width - 6):
+            print("\n".join(fold(head, width, "  ", 8 * " ")))
+            for line in fold(setting.about, width - 6):
                 print(f"      {line}")
 
 
@@ -86,7 +85,7 @@ def _compare(options: argparse.Namespace) -> None:
     if paper_job is not None:
         note = f"{paper_job.paper.citation}. Left open there: {paper_job.unprinted}."
         print()
-        print("\n".join(wrap(note, _WIDTH)))
+        print("\n".join(fold(note, _WIDTH)))
 
 
 def _columns(job: str) -> dict[str, dict[str, Any]]:

@@ -8,11 +8,11 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError
 from fedward.operation.folders import is_kit
+from fedward.terminal import fold
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -123,7 +123,7 @@ def _doctor(options: argparse.Namespace) -> int:
             print()
     status = max(status, _check_between(seen))
     for line in _next_lines(options, status, files, seen):
-        print("\n".join(wrap(line, _WIDTH)) if not line.startswith("Next: ") else line)
+        print("\n".join(fold(line, _WIDTH)) if not line.startswith("Next: ") else line)
     return status
 
 
@@ -149,7 +149,7 @@ def _check_between(seen: "Seen") -> int:
         return 0
     notes = leak_notes(leaks_between(seen.pictures, seen.dicom))
     for note in (*contradiction_notes(contradictions(seen.pictures)), *notes):
-        print("\n".join(wrap(f"All sites together: {note}.", _WIDTH)))
+        print("\n".join(fold(f"All sites together: {note}.", _WIDTH)))
     return 1 if notes else 0
 
 

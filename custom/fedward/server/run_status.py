@@ -3,7 +3,6 @@
 It is shown to a person at the server, in an administrator's kit, and by monitoring.
 """
 
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fedward.storage.info import read_info
 from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
+from fedward.terminal import fold
 from fedward.text import count
 
 WIDTH = 80
@@ -219,7 +219,7 @@ def round_lines(state: Mapping[str, Any], first: int) -> list[str]:
     text = f"{done} of {state['rounds']}"
     if facts:
         text += f": {', '.join(facts)}"
-    return [*textwrap.wrap(text, WIDTH, subsequent_indent="  "), *failed]
+    return [*fold(text, WIDTH, others="  "), *failed]
 
 
 def _readable_time(time: str) -> str:
@@ -236,4 +236,4 @@ def _reasons(failed: Mapping[str, str]) -> list[str]:
 
 def _item(name: str, text: str) -> list[str]:
     """Return the lines of an item; no line for an empty text."""
-    return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12)
+    return fold(text, WIDTH, f"  {name:<10}", " " * 12)

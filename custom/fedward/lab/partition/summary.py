@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from fedward.sites.data_file import DATA_FILE
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import apportion
 from fedward.sites.unused_columns import like_patients, patients_note
-from fedward.terminal import shortened
+from fedward.terminal import fold, shortened
 
 _WIDTH = 80
 _LONGEST_SITE = 17
@@ -54,7 +53,7 @@ def summary(
     lines.append("")
     cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
     for note in _notes(pool, cut, out):
-        lines += wrap(note, _WIDTH)
+        lines += fold(note, _WIDTH)
     lines.append("")
     if better_command and len(measured_somewhere(pool, cut, "test")) < fewest_measured(
         pool.label_kind
