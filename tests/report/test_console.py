@@ -228,8 +228,10 @@ def test_a_value_stands_in_the_row_of_its_round():
 def test_later_exchanges_of_a_round_are_told_apart():
     rows = [replace(ROW, part=part, failed={}) for part in range(3)]
     lines = printed(*[lambda console, row=row: console.round(row) for row in rows], evaluated)
-    assert [line.split()[0] for line in lines] == ["4", "4.2", "4.3"]
-    assert len({len(line) for line in lines}) == 1
+    first, named, *later = lines
+    assert named.strip() == "4.2 is exchange 2 of round 4."
+    assert [line.split()[0] for line in (first, *later)] == ["4", "4.2", "4.3"]
+    assert len({len(line) for line in (first, *later)}) == 1
 
 
 def test_missing_evaluation_and_pseudo_labels_show_dashes():

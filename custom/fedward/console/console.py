@@ -53,6 +53,7 @@ class Console(Listener):
         """Site -> why it did not train in the exchange before."""
         self._pending: tuple[RoundRow, float | None] | None = None
         """The newest row and its share of pseudo-labels kept, until its model is evaluated."""
+        self._has_named_exchanges = False
 
     def header(self, start: Start) -> None:
         """Print what runs, on how many sites, and what the columns are."""
@@ -134,6 +135,10 @@ class Console(Listener):
             return
         row, kept = self._pending
         self._pending = None
+        if row.part and not self._has_named_exchanges:
+            self._has_named_exchanges = True
+            exchange = f"{row.round}.{row.part + 1}"
+            self._wrapped(f"{exchange} is exchange {row.part + 1} of round {row.round}.", _INDENT)
         line = self._row.format(
             round=f"{row.round}.{row.part + 1}" if row.part else str(row.round),
             seconds=f"{row.seconds:.1f}",
