@@ -407,20 +407,25 @@ def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     strong = {**weak, **reference(study, [0.9, 0.91, 0.89, 0.9, 0.9], kind)}
     best = upper_bound(results_of(study, strong), "all", "accuracy")
     title = "reference: linear discriminant analysis on the encoder's features, pooled, all labels"
-    assert (dict(best.chosen), best.by_validation) == ({title: 5}, True)
+    assert dict(best.chosen) == {title: 5}
     assert own_bounds_refusal(results_of(study, strong), "all", "accuracy") == ""
 
 
-def test_no_value_chooses_itself_as_the_upper_bound() -> None:
-    """Without validation the mean of the other repetitions decides, not one high test value."""
+def test_no_test_value_chooses_itself_as_the_upper_bound() -> None:
     lines = {cell: r for cell, r in lines_of(CLAIMED).items() if not r.reference}
-    lucky = reference(CLAIMED, [0.99, 0.5, 0.5, 0.5, 0.5])
-    without_validation = Curve((), (), {}, ())
-    lines |= {cell: replace(r, curve=without_validation) for cell, r in lucky.items()}
+    lucky = reference(CLAIMED, [0.99] * 5)
+    lines |= {cell: replace(r, best_val=0.1) for cell, r in lucky.items()}
     best = upper_bound(results_of(CLAIMED, lines), "all", "accuracy")
     assert best.chosen == {"FedAvg, all labels": 5}
-    assert not best.by_validation
     assert best.values[1] == pytest.approx(LEVEL["upper"] + 0.01 + OWN["upper"][0])
+
+
+def test_without_validation_nothing_chooses_an_upper_bound() -> None:
+    lines = {cell: r for cell, r in lines_of(CLAIMED).items() if not r.reference}
+    unseen = reference(CLAIMED, [0.9] * 5)
+    no_curve = Curve((), (), {}, ())
+    lines |= {cell: replace(r, curve=no_curve, best_val=None) for cell, r in unseen.items()}
+    assert not upper_bound(results_of(CLAIMED, lines), "all", "accuracy").values
 
 
 def test_a_falling_curve_is_named_in_its_row() -> None:

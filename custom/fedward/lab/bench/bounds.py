@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from fedward.evaluation import paired_difference
 from fedward.lab.bench.comparisons import in_common
@@ -35,47 +34,31 @@ class Best:
     """Seed -> test value of the candidate that was chosen for it."""
     chosen: Mapping[str, int]
     """Title of a candidate -> in how many repetitions it was chosen."""
-    by_validation: bool
-    """Whether validation images chose; else test values of the other repetitions did."""
 
 
 def best_of(candidates: Sequence[Candidate]) -> Best:
-    """Return the best candidate of each repetition, chosen without the test value that then counts.
+    """Return the candidate that is best on validation images, in each repetition.
 
-    The largest of several test values is too high by chance, so a repetition's own test value must
-    not choose. Validation chooses where every candidate has a validation value in each common
-    repetition. Where one has none, the largest mean test value over the *other* repetitions chooses
-    (leave-one-out), and a single repetition has no best candidate. Repetitions on the same test
-    images are not independent of each other; that is why no difference counts as shown there.
+    The largest of several test values is too high by chance, so test values must not choose.
 
     Args:
-        candidates: compared in the seeds that all of them have. One without any value is omitted.
-            Of equally good ones the first is chosen.
+        candidates: compared in the seeds in which all of them have a test value and a validation
+            value. One without any test value is omitted. Of equally good ones the first is chosen.
     """
     present = [candidate for candidate in candidates if candidate.values]
     if not present:
-        return Best({}, {}, by_validation=False)
-    seeds = sorted(set.intersection(*(set(candidate.values) for candidate in present)))
-    by_validation = all(set(seeds) <= set(candidate.validation) for candidate in present)
-    if not by_validation and len(present) > 1 and len(seeds) == 1:
-        return Best({}, {}, by_validation=False)
+        return Best({}, {})
+    common_seeds = set.intersection(
+        *(set(candidate.values) & set(candidate.validation) for candidate in present)
+    )
     values: dict[int, float] = {}
     chosen = Counter[str]()
-    for seed in seeds:
-        best = present[0]
-        if len(present) > 1:
-            scores = [_score(candidate, seed, seeds, by_validation) for candidate in present]
-            best = present[scores.index(max(scores))]
+    for seed in sorted(common_seeds):
+        scores = [candidate.validation[seed] for candidate in present]
+        best = present[scores.index(max(scores))]
         values[seed] = best.values[seed]
         chosen[best.title] += 1
-    return Best(values, chosen, by_validation)
-
-
-def _score(candidate: Candidate, seed: int, seeds: Sequence[int], by_validation: bool) -> float:
-    """Return how good a candidate is in a repetition, whatever its test value there."""
-    if by_validation:
-        return candidate.validation[seed]
-    return fmean(candidate.values[other] for other in seeds if other != seed)
+    return Best(values, chosen)
 
 
 def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:

@@ -114,8 +114,7 @@ def _upper_bound_note(results: Results) -> str:
     best = upper_bound(results, study.first_variant, study.metrics[0])
     if not study.lower or not best.values:
         return ""
-    way = "validation" if best.by_validation else "the other repetitions"
-    bound = f"**Upper bound** of {metric_name(study.metrics[0])}, chosen by {way}"
+    bound = f"**Upper bound** of {metric_name(study.metrics[0])}, chosen by validation"
     if len(best.chosen) == 1:
         (title,) = best.chosen
         return f"{bound}: *{title}* each time."
