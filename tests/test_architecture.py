@@ -125,6 +125,7 @@ MAY_USE: dict[str, set[str]] = {
         "model_state",
         "nets",
         "protocol",
+        "runs",
         "storage",
     },
     "client": {
@@ -239,6 +240,7 @@ MAY_USE: dict[str, set[str]] = {
         "protocol",
         "registry",
         "report",
+        "runs",
         "server",
         "sites",
         "storage",

@@ -491,7 +491,10 @@ def test_the_hint_to_go_on_names_the_site_files(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    exchange = LocalTransport.exchange
+
     def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
+        exchange(self, requests, timeout, deliver)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalTransport, "exchange", interrupted)
@@ -499,6 +502,14 @@ def test_the_hint_to_go_on_names_the_site_files(
         capsys, 130, "run", "fedavg", "--out", tmp_path / "a run", "--site-files", hospitals, *SET
     )
     resume = ["fedward", "run", "--resume", str(tmp_path / "a run"), "--site-files", str(hospitals)]
+    assert shlex.split(text.splitlines()[-1]) == resume
+    assert run("status", tmp_path / "a run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "fedavg: stopped, round 0 of 2, 2 sites"
+    assert "reason" not in "".join(lines)
+    assert lines[-1] == f"Next: {shlex.join(resume)}"
+    text = refused(capsys, 2, "run", "--resume", tmp_path / "a run")
+    assert "expected the site files with which this run began, found none." in text
     assert shlex.split(text.splitlines()[-1]) == resume
 
 

@@ -18,6 +18,7 @@ from fedward.model_state import State
 from fedward.nets import build, classifier_tensors, require_logits
 from fedward.nets.trainable import TrainablePart
 from fedward.protocol import wire
+from fedward.runs.standing import unfinished
 from fedward.storage import audit
 from fedward.storage.info import FORMAT, RunInfo
 from fedward.storage.model_files import StoredState
@@ -291,15 +292,16 @@ def _recorded_digest(folder: Path) -> str:
     """Return the SHA-256 that a finished run's last model had when the run ended."""
     run = RunFolder.reopen(folder)
     end = next(audit.rows(folder, "ended"), None)
+    remedy = _NAME_A_RUN
     if not run.finished:
-        found = f"one that is {run.info.status}"
+        found, remedy = unfinished(folder, run.info)
     elif run.info.models_stay_at_sites:
         found = "one in which each site trained alone and kept its model"
     elif end is None:
         found = f"{audit.LOG} without its end"
     else:
         return str(end["details"]["files"]["model.safetensors"])
-    raise ConfigError(option("init", folder), _NAME_A_RUN, expected="a finished run", found=found)
+    raise ConfigError(option("init", folder), remedy, expected="a finished run", found=found)
 
 
 def _has_form_of(tensor: torch.Tensor, other: torch.Tensor) -> bool:

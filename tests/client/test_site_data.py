@@ -153,6 +153,9 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
         return DataSource("site-1", tiny("fedavg"), tmp_path, site_folders)
 
     source(folders[began_with_file]).record(RUN, "cpu")
+    noted = json.loads((tmp_path / "sources" / f"{RUN}.json").read_text())
+    place = f"{tmp_path / 'sites' / 'site-1.yaml'}" if began_with_file else False
+    assert noted == {"site_file": place, "device": "cpu"}
     source(folders[not began_with_file]).record(RUN, "cpu")  # only the first one counts
     source(folders[began_with_file]).require_same(RUN)
     source(folders[not began_with_file]).require_same("1" * 32)  # another run

@@ -3,6 +3,7 @@ load.
 """
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
 from fedward.methods import METHODS, method_of
 from fedward.nets import build
+from fedward.storage.info import Summary
+from fedward.storage.lock import sole_writer
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
 from run_files import weights
@@ -76,10 +79,16 @@ def test_half_a_model_is_none(options: dict[str, Any], found: str, tmp_path: Pat
         fedward.load_model(run)
 
 
-def test_a_run_that_goes_on_has_no_model(tmp_path: Path) -> None:
-    new_run(tmp_path / "run", tiny("fedavg"), ["site-1"], "local")
-    with pytest.raises(ConfigError, match="found one that is running"):
-        fedward.load_model(tmp_path / "run")
+def test_a_run_that_has_not_finished_has_no_model(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run", tiny("fedavg"), ["site-1"], "local")
+    with sole_writer(run.path), pytest.raises(ConfigError, match="found one that is running"):
+        fedward.load_model(run.path)
+    command = re.escape(f"`fedward run --resume {run.path}`")
+    with pytest.raises(ConfigError, match=f"found one that has stopped .* it with {command}"):
+        fedward.load_model(run.path)
+    run.set_status("failed", Summary(reason="no reply"))
+    with pytest.raises(ConfigError, match=rf"has failed \(no reply\)\. .* it with {command}"):
+        fedward.load_model(run.path)
 
 
 def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Path) -> None:

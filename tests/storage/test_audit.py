@@ -670,7 +670,7 @@ def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
 def test_a_run_that_claims_to_go_on_is_told_as_such(folder):
     edit(folder, "run.json", **LIES, status="running", audit=first_line(folder))
     assert str(verify(folder)).endswith("what that file says of its end is not checked")
-    with pytest.raises(ConfigError, match="one that is running"):
+    with pytest.raises(ConfigError, match="one that has stopped"):
         load_model(folder)
 
 

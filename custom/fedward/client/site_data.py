@@ -176,10 +176,14 @@ class DataSource:
             )
 
     def record(self, run: str, device: str) -> None:
-        """Record once for each run whether the site has a file, and on which device it works."""
+        """Record once for each run where the site's file lies, and on which device it works.
+
+        The place is false for a site without a file.
+        """
         record = self._record(run)
         if not record.exists():
-            save_json(record, {"site_file": self.file is not None, "device": device})
+            place = self.file is not None and str(self.file.absolute())
+            save_json(record, {"site_file": place, "device": device})
 
     def _record(self, run: str) -> Path:
         return self.folder / "sources" / f"{run}.json"

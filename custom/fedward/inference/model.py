@@ -16,6 +16,7 @@ from fedward.inference.calibration import temperature_of
 from fedward.label_kinds import LabelKind
 from fedward.methods import method_of
 from fedward.nets.trainable import TrainablePart
+from fedward.runs.standing import unfinished
 from fedward.sites.decoding import BadRow, Fit, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
 from fedward.sites.rendering import Rendering
@@ -260,8 +261,7 @@ def _load_problem(net: nn.Module, state: StoredState) -> str:
 def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
     """Raise ConfigError unless a run has finished and ``file`` is a whole model of it."""
     if info.status != "finished":
-        found = f"one that is {info.status}"
-        remedy = "Let it finish (`fedward run --resume FOLDER`), or name another run."
+        found, remedy = unfinished(folder, info)
     elif info.untrained:
         found = "one that only pre-trained: no round trained its classifier"
         remedy = "Fine-tune it: start a run from it."

@@ -326,6 +326,7 @@ def _described(data: DataSpec) -> str:
 
 def _resume(options: argparse.Namespace) -> int:
     from fedward.lab.simulation import Simulation
+    from fedward.runs.standing import resuming, site_files_of
     from fedward.storage.run_folder import RunFolder
 
     if options.engine == "simulator":
@@ -368,6 +369,13 @@ def _resume(options: argparse.Namespace) -> int:
         else:
             print(f"finished already: {options.out / 'report.html'}")
         return 0
+    if not options.site_files and site_files_of(options.out, run.info) is not None:
+        raise ConfigError(
+            "fedward run --resume",
+            f"Name their folder:\n{resuming(options.out, run.info)}",
+            expected="the site files with which this run began",
+            found="none",
+        )
     simulation = Simulation(
         run.experiment,
         options.out,

@@ -160,9 +160,14 @@ def _status(options: argparse.Namespace) -> int:
             remedy="Name the kit, or remove the job's id.",
         )
     else:
+        from fedward.runs.standing import STOPPED, resuming
         from fedward.server import run_status
+        from fedward.storage.info import read_info
 
-        lines = run_status.lines(run_status.progress(options.subject))
+        progress = run_status.progress(options.subject)
+        lines = run_status.lines(progress)
+        if progress["status"] in (STOPPED, "failed"):
+            lines.append(f"Next: {resuming(options.subject, read_info(options.subject))}")
     print("\n".join(lines))
     return 0
 

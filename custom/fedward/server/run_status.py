@@ -11,10 +11,10 @@ from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
 from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked
+from fedward.runs.standing import STOPPED, standing
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
 from fedward.storage.info import read_info
-from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
 from fedward.terminal import fold
@@ -31,8 +31,8 @@ def progress(run_folder: Path, *, is_own: bool = False) -> dict[str, Any]:
 
     A value that is not known yet is None:
 
-    - ``status``: ``running``, ``finished``, ``failed``, or ``stopped`` if it was killed, so that no
-      process on this machine writes it.
+    - ``status``: ``running``, ``finished``, ``failed``, or ``stopped`` by Ctrl-C or a kill, before
+      its last round.
     - ``reason``: why it failed.
     - ``method``: name of the method.
     - ``sites``: number of sites.
@@ -78,11 +78,11 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     done = max((row.round for row in rounds), default=0)
     if committed:
         done = committed["details"]["round"]
-    is_stopped = info.status == "running" and not is_held(run.path)
+    state = standing(run.path, info)
     rounds_with_tasks = [row for row in rounds if row.asked]
     return {
-        "status": "stopped" if is_stopped else info.status,
-        "reason": info.summary.reason,
+        "status": state,
+        "reason": None if state == STOPPED else info.summary.reason,
         "method": experiment.method,
         "sites": len(run.sites),
         "started": info.started,
