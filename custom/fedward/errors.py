@@ -104,6 +104,29 @@ def naming_arguments(**renamed: str) -> Iterator[None]:
         _ARGUMENTS.reset(token)
 
 
+_OFFERED: ContextVar[frozenset[str]] = ContextVar("offered", default=frozenset({"set"}))
+"""Options of the command, or arguments of the function, that texts may propose."""
+
+
+@contextmanager
+def offering(*options: str) -> Iterator[None]:
+    """Let texts that are made in the ``with`` block propose these options alone.
+
+    Outside it they may propose ``set``, as for commands that train. It also decorates functions. It
+    holds for this thread.
+    """
+    token = _OFFERED.set(frozenset(options))
+    try:
+        yield
+    finally:
+        _OFFERED.reset(token)
+
+
+def offered(option: str) -> bool:
+    """Return whether a text may propose an option, because the caller's command has it."""
+    return option in _OFFERED.get()
+
+
 def in_shell() -> bool:
     """Return whether the caller typed a command, in contrast to a function in Python."""
     return _ARGUMENTS.get() is None

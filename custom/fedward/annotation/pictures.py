@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.annotation.stacks import Slice, Slices
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, listed, offering
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
 from fedward.sites.data import SPLITS
@@ -95,7 +95,8 @@ class Pictures:
         titles: Mapping[str, str] | None = None,
     ) -> None:
         file = read_site_file(site_file)
-        check_label_fields(file, classes, label_kind)
+        with offering():
+            check_label_fields(file, classes, label_kind)
         _check_reading(file, classes)
         self.site = _name_of_site(site_file, file)
         """The name of the site."""

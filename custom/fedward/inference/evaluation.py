@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedward import __version__
 from fedward.config import DataSpec
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, offering
 from fedward.evaluation.class_groups import fold, group_places
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.patients import unit_answers
@@ -36,6 +36,7 @@ FORMAT = 1
 _log = logging.getLogger(__name__)
 
 
+@offering()
 def evaluate(
     model: TrainedModel,
     site_file: Path,

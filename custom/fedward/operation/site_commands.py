@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, offering
 from fedward.operation.folders import is_kit
 from fedward.terminal import fold
 
@@ -112,6 +112,12 @@ def _doctor(options: argparse.Namespace) -> int:
             "fedward doctor --job takes neither --image-size nor --classes: the job names both",
             "Remove these options.",
         )
+    with offering(*([] if options.job else ["classes"])):
+        return _examined(options, files)
+
+
+def _examined(options: argparse.Namespace, files: Sequence[Path]) -> int:
+    """Examine site files, print what was found, and return the exit status."""
     from fedward.sites.leaks import Seen
 
     status = 0
@@ -241,8 +247,9 @@ def _survey(options: argparse.Namespace) -> int:
     from fedward.operation.survey import named_files, survey
 
     files = named_files(options.files)
-    page = survey(
-        files, options.out, options.classes, options.image_size, pictures=options.pictures
-    )
+    with offering("classes"):
+        page = survey(
+            files, options.out, options.classes, options.image_size, pictures=options.pictures
+        )
     print(page)
     return 0

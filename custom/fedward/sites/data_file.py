@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import DataError, reason_of, setting
+from fedward.errors import DataError, offered, option, reason_of, setting
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -37,8 +37,15 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
         raise DataError(
             f"{path}",
             "Let `fedward partition` write it again, or delete it and describe the images with "
-            f"{setting('data.NAME', 'VALUE')}.",
+            f"{_description()}.",
             expected="a JSON object",
             found=f"{content!r:.200}",
         )
     return content
+
+
+def _description() -> str:
+    """Return the options by which the caller's command is told what the images are."""
+    if offered("classes"):
+        return f"{option('classes', 'CLASS')} and {option('image-size', 'PIXELS')}"
+    return setting("data.NAME", "VALUE")

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from fedward.errors import DataError, listed, setting
+from fedward.errors import DataError, listed, offered, option, setting
 from fedward.labels import NO_FINDING, SEPARATOR
 from fedward.sites.data import Rejected
 from fedward.sites.site_file import ManifestSite, NpzSite
@@ -36,16 +36,25 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
     if unknown:
         raise DataError(
             f"site {file.site}, field labels",
-            f"Map the labels to these, or train on the site's own ({_own_classes(file, unknown)}).",
+            f"Map the labels to these{_alternative(file, unknown)}.",
             expected=f"classes of the job ({listed(classes)})",
             found=listed(unknown),
         )
 
 
-def _own_classes(file: ManifestSite | NpzSite, unknown: Collection[str]) -> str:
-    """Return the settings of a run that trains on the classes of a site file."""
+def _alternative(file: ManifestSite | NpzSite, unknown: Collection[str]) -> str:
+    """Return how the caller's command works on the classes of a site file; empty if it cannot."""
     names = dict.fromkeys(file.labels.values())
     classes = [name for name in names if name not in ("", NO_FINDING)]
+    if offered("set"):
+        return f", or train on the site's own ({_settings(classes, unknown)})"
+    if offered("classes") and NO_FINDING not in unknown:
+        return f", or name the site's own ({option('classes', *classes)})"
+    return ""
+
+
+def _settings(classes: list[str], unknown: Collection[str]) -> str:
+    """Return the settings of a run that trains on classes."""
     written = write_yaml(classes, default_flow_style=True, width=10**6, allow_unicode=True).strip()
     settings = setting("data.classes", classes, written)
     if NO_FINDING in unknown:
