@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
+from deciding import read_csv, read_folder
 from dicom_files import RLE, save
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport
-from fedward.lab.partition.csv_pool import read_csv
 from fedward.lab.partition.cut import Wanted, partition
-from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
 from running import run_local

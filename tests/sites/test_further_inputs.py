@@ -7,14 +7,13 @@ import pytest
 from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
+from deciding import read_csv, read_folder, read_npz
 from dicom_files import save
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
-from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
-from fedward.lab.partition.npz_pool import read_npz
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file

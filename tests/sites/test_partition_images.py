@@ -11,12 +11,12 @@ import pytest
 import yaml
 from PIL import Image
 
+from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
-from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 
 DIAGNOSES = ("nevus", "melanoma", "")

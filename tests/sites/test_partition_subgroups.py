@@ -11,12 +11,13 @@ import pytest
 import yaml
 from PIL import Image
 
+from deciding import read_csv
 from fedward import cli
 from fedward.client.admission import Admission
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
+from deciding import read_csv, read_folder
 from dicom_files import RLE, save
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
-from fedward.lab.partition.folder_pool import read_folder
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine

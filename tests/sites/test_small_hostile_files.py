@@ -17,10 +17,10 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
+from deciding import read_npz
 from dicom_files import JPEG_2000, dataset, pydicom, save
 from fedward.errors import DataError
 from fedward.lab.noted_answers import groups_in
-from fedward.lab.partition.npz_pool import read_npz
 from fedward.sites import decoding, npz
 from fedward.sites.decoding import (
     BadRow,

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.lab.partition.divide import divide_by
-from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import LabelChoices
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow

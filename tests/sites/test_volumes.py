@@ -10,10 +10,11 @@ import sys
 import numpy as np
 import pytest
 
+from deciding import read_csv
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_pool import CsvOptions, read_csv
+from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from deciding import read_npz
 from fedward.config import DataSpec, Experiment
 from fedward.lab.partition.divide import divide
-from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.write import site_texts, write_files
 
 SITES = ["site-1", "site-2", "site-3"]

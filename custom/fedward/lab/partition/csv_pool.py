@@ -89,9 +89,7 @@ class _Table:
         return words
 
 
-def read_csv(
-    path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faults: Faults | None = None
-) -> Pool:
+def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faults: Faults) -> Pool:
     """Read a CSV as a pool.
 
     A cell of the image column names an image as :class:`fedward.sites.image_paths.ImageFinder` has
@@ -105,8 +103,7 @@ def read_csv(
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
         folder: of the images.
         options: what a person says of it.
-        faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
-            it is raised.
+        faults: gets what a person must decide, and the pool is by the likeliest decisions.
 
     Raises:
         ConfigError: an unknown purpose of a column, or a named column that the CSV does not have;
@@ -115,22 +112,21 @@ def read_csv(
             decided; an image has several labels; more than 5 % of the rows cannot be used; or see
             :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
     """
-    noted = faults or Faults()
-    table = _read_table(path, folder, options, noted)
-    labels = _labels(table, options, noted)
-    rows = _rows_with_images(table, labels, options.prefix, noted)
-    with noted.noted():
+    table = _read_table(path, folder, options, faults)
+    labels = _labels(table, options, faults)
+    rows = _rows_with_images(table, labels, options.prefix, faults)
+    with faults.noted():
         _refuse_contradictions(path, rows)
     encoding_notes = _encoding_notes(table, labels)
     unusable_notes: list[str] = []
     has_images = False
-    with noted.noted():
+    with faults.noted():
         remedy = " ".join([_remedy(table, rows.finder), *encoding_notes])
         unusable_notes = refuse_many(f"{path}", rows.problem_texts(), table.total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without images there is none that says anything.
-    if faults is None or not has_images:
-        noted.refuse()
+    if not has_images:
+        faults.refuse()
     notes = [
         f"Columns: {' '.join(table.column_words())}.",
         rows.counts_note(table.total),
@@ -144,7 +140,7 @@ def read_csv(
         *_unlisted_notes(rows.finder),
     ]
     pool: Pool | None = None
-    with noted.noted_unless(ClassesError):
+    with faults.noted_unless(ClassesError):
         pool = image_pool(
             name=_name(path),
             folder=folder,
@@ -156,10 +152,8 @@ def read_csv(
             label_kind=labels.label_kind,
         )
     if pool is None:
-        raise noted.together()
-    groups = groups_of(table.counted, pool.columns, noted)
-    if faults is None:
-        noted.refuse()
+        raise faults.together()
+    groups = groups_of(table.counted, pool.columns, faults)
     return replace(pool, used_columns=table.used_columns, subgroups=groups)
 
 

@@ -45,7 +45,7 @@ def read_folder(
     rendering: Rendering = PLAIN,
     choices: LabelChoices = NO_CHOICES,
     *,
-    faults: Faults | None = None,
+    faults: Faults,
 ) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
@@ -60,21 +60,19 @@ def read_folder(
         classes: those to use; empty: all.
         rendering: how files become images.
         choices: what names of folders mean that could mean several things.
-        faults: gets what a person must decide, and the pool is by the likeliest decisions; None:
-            it is raised.
+        faults: gets what a person must decide, and the pool is by the likeliest decisions.
 
     Raises:
         ConfigError: see :func:`~fedward.lab.partition.label_choices.with_decisions`.
         DataError: there are no such folders, no images in them, a folder's name must be decided, or
             see :func:`fedward.lab.partition.image_pool.image_pool`.
     """
-    noted = faults or Faults()
     class_folders = list(_class_folders(folder))
     if not classes:
         _require_classes_on_top(folder, class_folders)
     images, problems, left_out, masks = _listed(folder, class_folders, rendering)
     words = [image.label for image in images if is_label(image.label)]
-    choices = with_decisions(f"{folder}", words, choices, classes, noted)
+    choices = with_decisions(f"{folder}", words, choices, classes, faults)
     images = [_with_meaning(image, choices) for image in images]
     total = len(images) + len(problems)
     notes = left_out.notes()
@@ -85,14 +83,14 @@ def read_folder(
             "Masks that lie beside the image whose name they begin with, which are left out: "
             f"{masks}."
         )
-    with noted.noted():
+    with faults.noted():
         notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
-    if faults is None or not images:
-        noted.refuse()
+    if not images:
+        faults.refuse()
     notes += _folder_notes(folder, class_folders, rendering)
-    with noted.noted_unless(ClassesError):
+    with faults.noted_unless(ClassesError):
         return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
-    raise noted.together()
+    raise faults.together()
 
 
 def _listed(

@@ -92,7 +92,7 @@ def read_npz(
     joined: bool = False,
     choices: LabelChoices = NO_CHOICES,
     *,
-    faults: Faults | None = None,
+    faults: Faults,
 ) -> Pool:
     """Read a file of arrays as a pool.
 
@@ -111,22 +111,19 @@ def read_npz(
         joined: whether images of any of the file's splits may be in any split of a site.
         choices: what numbers mean that may be no label, as -1 and 255; and whether labels (N, C)
             with one 1 in each row are findings, although they look like one class each.
-        faults: gets what is wrong with the arrays; None: it is raised.
+        faults: gets what is wrong with the arrays.
 
     Raises:
         DataError: the arrays cannot be used, and the text has all that is wrong with them; see
             :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
-    noted = faults or Faults()
-    file = _read_file(path, noted)
+    file = _read_file(path, faults)
     labels, one_hot_notes = _without_one_hot(file.labels, choices)
     meanings: dict[int, str] = {}
     are_unnamed_numbers = labels.ndim == 1 and file.label_names is None
     if are_unnamed_numbers:
-        meanings = _meanings(path, labels, classes, choices, noted)
-        if faults is None:
-            noted.refuse()
+        meanings = _meanings(path, labels, classes, choices, faults)
     name_of = _name_of(labels, file.label_names, classes, meanings)
     if are_unnamed_numbers:
         # The person may have called a number unlabelled, which is a name but no class to use.
@@ -135,10 +132,10 @@ def read_npz(
     multi_label = not kind_of_labels(labels).exclusive
     take = _take_findings if multi_label else _take_numbers
     chosen: Classes | None = None
-    with noted.noted_unless(ClassesError):
+    with faults.noted_unless(ClassesError):
         chosen = take(labels, name_of, classes)
     if chosen is None:
-        raise noted.together()
+        raise faults.together()
     notes = [*one_hot_notes, *chosen.notes]
     if not classes and file.label_names is None:
         notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
