@@ -36,11 +36,8 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "evaluate_every": 0}, "evaluate_every: "),
         ({"method": "ssfl", "minimum_replies": 0}, "minimum_replies: "),
         ({"method": "ssfl", "timeout": 0}, "timeout: "),
-        (
-            {"method": "ssfl", "threads": 1},
-            "threads is no setting of a job: write it into the files",
-        ),
-        ({"method": "ssfl", "options": {"threads": 2}}, "threads is no setting of a job"),
+        ({"method": "ssfl", "threads": 1}, "threads: unknown"),
+        ({"method": "ssfl", "options": {"threads": 2}}, "threads: unknown"),
         ({"method": "ssfl", "options": 3}, "options: "),
         ({"method": "ssfl", "largest_update": math.inf}, "largest_update: "),
         ({"method": "ssfl", "options": {"learning_rate": math.inf}}, "learning_rate"),

@@ -325,21 +325,6 @@ class Experiment(_Frozen):
             fewest_others=kind.fewest_others,
         )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_threads(cls, raw: Any) -> Any:
-        """Refuse a number of threads, which each site decides for its own machine."""
-        if not isinstance(raw, Mapping):
-            return raw
-        options = raw.get("options")
-        in_options = isinstance(options, Mapping) and "threads" in options
-        if "threads" in raw or in_options:
-            raise ValueError(
-                "threads is no setting of a job:"
-                " write it into the files of sites that use more than one"
-            )
-        return raw
-
     @field_validator("trainable")
     @classmethod
     def _known_part(cls, part: str) -> str:

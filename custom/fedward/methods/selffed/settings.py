@@ -1,9 +1,9 @@
 """SelfFed's settings. Its two phases have a learning rate each, and share everything else."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from fedward.methods.settings import AllImages, Optimizer, Positive, Share, StepSize
 
@@ -81,16 +81,6 @@ class SelfFedSettings(AllImages):
             if self.contrastive == "client":
                 rates["contrastive_rate"] = self.contrastive_rate
         return [StepSize(setting, rate, self.optimizer) for setting, rate in rates.items()]
-
-    @field_validator("aggregation", mode="before")
-    @classmethod
-    def _not_as_printed(cls, value: Any) -> Any:
-        if value == "printed":
-            raise ValueError(
-                "eq. (7) as printed shrinks the model until nothing is left: take 'normalised', "
-                "'update'"
-            )
-        return value
 
     @model_validator(mode="after")
     def _feasible(self) -> "SelfFedSettings":
