@@ -503,10 +503,6 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
             "field file: expected a path, found nothing. Fix this field",
         ),
         ({"kind": "npz"}, "field file: expected a value, found nothing. Fix this field"),
-        (
-            {"kind": "npz", "file": "a.npz", "max_set_aside": 0.1},
-            "expected max_rejected, its new name, found 0.1",
-        ),
     ],
 )
 def test_a_wrong_site_file_names_the_field(hospital, content, found):

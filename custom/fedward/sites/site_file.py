@@ -460,9 +460,6 @@ def _checked(content: object, where: str) -> ManifestSite | NpzSite:
     found = first.found
     if others:
         found += f" ({len(others)} more problems)"
-    if first.field == "max_set_aside":
-        expected = "max_rejected, its new name"
-        remedy = "Rename it in the site file."
     if not first.field:
         # Of the whole file, what was found says nothing.
         raise DataError(f"{where}: expected {expected}", "Fix the site file.")
