@@ -2,5 +2,5 @@
 
 Each says what it does, why, with which versions it was tried, and how much faster a shipped job is
 with it, which ``benchmarks/tricks.py`` measures. A shortcut that makes no shipped job at least 1.10
-times as fast is to be removed, unless its module says why it stays.
+times as fast is to be removed.
 """
