@@ -186,29 +186,6 @@ def test_budget_edge_cases() -> None:
     assert annotation_budget(4, 0, 0.0, 2) == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("pool", "initial", "share", "steps"),
-    [
-        (-1, 0, 0.5, 2),
-        (5, 6, 1, 2),
-        (5, -1, 1, 2),
-        (5, 0, 1.1, 2),
-        (5, 0, -0.1, 2),
-        (5, 0, NAN, 2),
-        (5, 0, 0.5, 0),
-    ],
-)
-def test_impossible_budgets_are_refused(pool: int, initial: int, share: float, steps: int) -> None:
-    with pytest.raises(ConfigError, match="steps >= 1"):
-        annotation_budget(pool, initial, share, steps)
-
-
-def test_a_target_below_the_start_is_refused() -> None:
-    message = r"at most 20 images labelled at the start, 0\.2 of 100, found 30"
-    with pytest.raises(ConfigError, match=message):
-        annotation_budget(100, 30, 0.2, 5)
-
-
 # --- select
 
 

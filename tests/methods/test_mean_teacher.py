@@ -135,23 +135,10 @@ def test_sharpen_has_no_gradient_and_leaves_its_input_alone() -> None:
     assert torch.equal(p.detach(), before)
 
 
-@pytest.mark.parametrize(
-    ("shape", "temperature"),
-    [
-        ((3,), 0.5),
-        ((2, 3, 4), 0.5),
-        ((3, 0), 0.5),
-        ((2, 3), 0.0),
-        ((2, 3), -1.0),
-        ((2, 3), INF),
-        ((2, 3), NAN),
-    ],
-)
-def test_sharpen_refuses_wrong_shapes_and_temperatures(
-    shape: tuple[int, ...], temperature: float
-) -> None:
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (3, 0)])
+def test_sharpen_refuses_wrong_shapes(shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=r"mean_teacher\.sharpen"):
-        sharpen(torch.ones(shape), temperature)
+        sharpen(torch.ones(shape), 0.5)
 
 
 # --- ema
@@ -249,15 +236,6 @@ def test_a_teacher_nears_a_still_student_by_the_decays(decays: list[float]) -> N
     torch.testing.assert_close(
         (teacher.weight - student.weight).detach(), math.prod(decays) * before, rtol=0, atol=1e-12
     )
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.1, NAN, INF])
-def test_ema_refuses_other_decays(decay: float) -> None:
-    teacher = make_net(1)
-    before = copied(teacher)
-    with pytest.raises(ConfigError, match=r"mean_teacher\.ema"):
-        ema(teacher, make_net(2), decay)
-    assert_equal(copied(teacher), before)
 
 
 @pytest.mark.parametrize("student", [nn.Linear(3, 2), nn.Linear(2, 2, bias=False), nn.Linear(2, 3)])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedward.errors import ConfigError
 from fedward.methods.averages import weighted_average
 from fedward.methods.model_checks import require_keys
 from fedward.model_state import State
@@ -81,19 +80,12 @@ def anonymise(states: Sequence[State]) -> State:
         A state_dict that averages a tensor each time that it is read. Parameters and BatchNorm
         statistics are averaged, and integer tensors are those of the first state.
 
-    Raises ConfigError: no state, or states with different keys; or, when a tensor is read, states
+    Raises ConfigError: states with different keys; or, when a tensor is read, states
     with different shapes or dtypes.
 
     Edge cases: For one peer the result is an exact copy of its model, which is not anonymous. A
     site without peers must be sent no model instead. The order of the peers
     may change the last bit of the mean, and decides the integer tensors.
     """
-    if not states:
-        raise ConfigError(
-            "anonymise",
-            "Send no model instead.",
-            expected="one or more states",
-            found="0 states",
-        )
     require_keys("anonymise", states)
     return _MeanOfModels(states)

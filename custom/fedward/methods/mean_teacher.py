@@ -39,8 +39,7 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
         (N, K) in the dtype of ``p``, rows sum to 1, the order of the classes in a row is kept. No
         gradient.
 
-    Raises ConfigError: ``p`` is not two-dimensional or has no class, or the temperature is not
-    positive and finite.
+    Raises ConfigError: ``p`` is not two-dimensional or has no class.
 
     Edge cases: A probability of 0 stays 0. With a small temperature the rows tend to one-hot; they
     are computed in log space, so that nothing under- or overflows. A row of zeros or with NaN
@@ -48,12 +47,12 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
-    if p.dim() != 2 or not p.shape[1] or not 0 < temperature < float("inf"):
+    if p.dim() != 2 or not p.shape[1]:
         raise ConfigError(
             "mean_teacher.sharpen",
             "Pass softmax outputs.",
-            expected="probabilities (images, classes), a temperature > 0",
-            found=f"{tuple(p.shape)}, {temperature}",
+            expected="probabilities (images, classes)",
+            found=f"{tuple(p.shape)}",
         )
     logarithms = p.log()
     largest = logarithms.amax(dim=1, keepdim=True)
@@ -72,7 +71,7 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
         student: a module of the same architecture on the same device.
         decay: a in [0, 1]: 1 keeps the teacher's parameters, 0 copies the student's.
 
-    Raises ConfigError: a decay out of range, or modules that do not match.
+    Raises ConfigError: modules that do not match.
 
     Deviates: eq. (1) prints α as the factor of the student. With its α = 0.999 the teacher would be
     almost the student itself.
@@ -90,8 +89,6 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
             "mean_teacher.ema: teacher and student are not of one architecture",
             "Make the teacher a copy of the student.",
         )
-    if not 0 <= decay <= 1:
-        raise ConfigError("mean_teacher.ema", expected="a decay in [0, 1]", found=f"{decay}")
     # One call for all parameters is several times faster than one for each.
     torch._foreach_lerp_(parameters, student_parameters, 1 - decay)
     for buffer, student_buffer in zip(buffers, student_buffers, strict=True):

@@ -37,8 +37,7 @@ def pseudo_label(
         labels (N,) int64 in [0, K), and keep (N,) bool, as
         :func:`fedward.methods.pseudo_labels.threshold.pseudo_label`.
 
-    Raises ConfigError: the shapes do not match, the threshold is out of range, or ``combine`` is
-    unknown.
+    Raises ConfigError: the shapes do not match, or ``combine`` is unknown.
 
     Edge cases: P = 0: exactly FixMatch on ``local``. Peers equal to local: "mean" is FixMatch on
     ``local`` up to rounding. NaN in any p_i: not kept, because a broken peer cannot label.

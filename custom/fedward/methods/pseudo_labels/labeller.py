@@ -115,14 +115,3 @@ def require_rows(where: str, values: Tensor) -> None:
             expected="a tensor (images, classes), classes >= 1",
             found=f"{tuple(values.shape)}",
         )
-
-
-def require_threshold(where: str, threshold: float) -> None:
-    """Raise ConfigError unless ``threshold`` lies in [0, 1]."""
-    if not 0 <= threshold <= 1:
-        raise ConfigError(
-            where,
-            "Set the confidence threshold τ of the method.",
-            expected="a threshold in [0, 1]",
-            found=f"{threshold}",
-        )

@@ -16,7 +16,6 @@ from fedward.methods.pseudo_labels.labeller import (
     PseudoLabels,
     mean_of_kept,
     require_rows,
-    require_threshold,
 )
 
 
@@ -35,13 +34,12 @@ def answers(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     Returns:
         labels (N, K) int64 of 0 and 1, and keep (N, K) bool. Neither carries a gradient.
 
-    Raises ConfigError: not two-dimensional, no class, or a threshold outside [0, 1].
+    Raises ConfigError: not two-dimensional, or no class.
 
     Edge cases: q = 1/2: the answer is 1. max(q, 1 - q) = τ: kept. NaN: not kept, whatever τ is.
     N = 0: two empty tensors.
     """
     require_rows("pseudo_labels.answers", probabilities)
-    require_threshold("pseudo_labels.answers", threshold)
     confidence = torch.maximum(probabilities, 1 - probabilities)
     return (probabilities >= 0.5).long(), confidence >= threshold
 

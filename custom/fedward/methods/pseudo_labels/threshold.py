@@ -6,7 +6,6 @@ from fedward.methods.pseudo_labels.labeller import (
     Labeller,
     PseudoLabels,
     require_rows,
-    require_threshold,
 )
 
 
@@ -25,14 +24,12 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     Returns:
         labels (N,) int64 in [0, K), and keep (N,) bool. Neither carries a gradient.
 
-    Raises ConfigError: ``probabilities`` is not two-dimensional or has no class, or the threshold
-    is outside [0, 1].
+    Raises ConfigError: ``probabilities`` is not two-dimensional or has no class.
 
     Edge cases: max q_i = τ: kept. Tied classes: the lowest class index. NaN in a row: not kept,
     whatever τ is, and its label is meaningless. N = 0: two empty tensors.
     """
     require_rows("pseudo_labels.pseudo_label", probabilities)
-    require_threshold("pseudo_labels.pseudo_label", threshold)
     confidence, labels = probabilities.max(dim=1)  # both (N,)
     return labels, confidence >= threshold
 
