@@ -11,10 +11,10 @@ from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
 from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked
-from fedward.runs.standing import STOPPED, standing
+from fedward.runs.standing import standing
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
-from fedward.storage.info import read_info
+from fedward.storage.info import INTERRUPTED, read_info
 from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
 from fedward.terminal import fold
@@ -78,11 +78,10 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     done = max((row.round for row in rounds), default=0)
     if committed:
         done = committed["details"]["round"]
-    state = standing(run.path, info)
     rounds_with_tasks = [row for row in rounds if row.asked]
     return {
-        "status": state,
-        "reason": None if state == STOPPED else info.summary.reason,
+        "status": standing(run.path, info),
+        "reason": None if info.summary.reason == INTERRUPTED else info.summary.reason,
         "method": experiment.method,
         "sites": len(run.sites),
         "started": info.started,
