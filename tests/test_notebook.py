@@ -196,7 +196,7 @@ def test_partition_and_doctor_are_the_commands(tmp_path, capsys, monkeypatch):
     ("arguments", "error"),
     [
         ({"sitez": 2}, r"there is no argument sitez \(did you mean sites\?\)"),
-        ({"sites": "two"}, "sites=: invalid int value: 'two'"),
+        ({"sites": "two"}, "sites=: expected a whole number, found two"),
         ({"sites": 0}, "sites=: expected at least 1, found 0"),
         ({}, "expected sites= or by=, found .*Say into how many sites, as in sites=4"),
         ({"labels": {"-1": ""}, "sites": 2}, "^labels=: expected labels of the data .*found -1"),

@@ -102,6 +102,43 @@ def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
     assert fold("") == []
 
 
+def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what argparse says of arguments."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    return capsys.readouterr().err.splitlines()[-1].partition("argument ")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["predict", "run", "images", "--out", "x.csv", "--refer-below", "0,8"],
+            "--refer-below: expected a number from 0 to 1 with a decimal point, such as 0.5, "
+            "found 0,8",
+        ),
+        (
+            ["predict", "run", "images", "--out", "x.csv", "--refer-below", "0"],
+            "--refer-below: no probability is below 0: name a larger number",
+        ),
+        (
+            ["partition", "x.csv", "--out", "x", "--labelled", "1.2"],
+            "--labelled: expected a number from 0 to 1 with a decimal point, such as 0.5, "
+            "found 1.2",
+        ),
+        (
+            ["partition", "x.csv", "--out", "x", "--dirichlet", "nan"],
+            "--dirichlet: expected a number with a decimal point, such as 0.5, found nan",
+        ),
+        (["run", "fedavg", "--sites", "two"], "--sites: expected a whole number, found two"),
+    ],
+)
+def test_what_is_no_number_is_refused_with_what_is_expected(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refusal(arguments, capsys) == text
+
+
 @pytest.mark.proves(
     "lead", "escape codes in a run's texts", "every fedward command writes them out as text"
 )

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from fedward import __version__
 from fedward.errors import ConfigError, FedwardError, did_you_mean, interrupted
-from fedward.terminal import complain, printing_safely
+from fedward.terminal import complain, printing_safely, read_numbers
 
 _COMMANDS = {
     "run": (
@@ -218,6 +218,10 @@ def _drop_output() -> None:
 
 class _Parser(argparse.ArgumentParser):
     """Refuses an unknown option with the usage of its subcommand, and suggests a similar one."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        read_numbers(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = super().parse_known_args(args, namespace)

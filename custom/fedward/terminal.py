@@ -3,9 +3,10 @@
 import os
 import re
 import sys
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite, nan
 from shutil import get_terminal_size
 from textwrap import TextWrapper
 from typing import Any, TextIO
@@ -139,6 +140,40 @@ def named_column(argument: str) -> tuple[str, str]:
     if not equals:
         raise ArgumentTypeError(f"write for example label=diagnosis, not {argument}")
     return purpose, name
+
+
+def read_numbers(parser: ArgumentParser) -> None:
+    """Let the arguments of a parser that are an ``int`` or a ``float`` say what is expected."""
+    parser.register("type", int, whole_number)
+    parser.register("type", float, number)
+
+
+def whole_number(argument: str) -> int:
+    """Return the whole number that an argument is."""
+    try:
+        return int(argument)
+    except ValueError:
+        raise ArgumentTypeError(f"expected a whole number, found {argument}") from None
+
+
+def number(argument: str, expected: str = "a number with a decimal point, such as 0.5") -> float:
+    """Return the finite number that an argument is; ``expected`` says what an error asks for."""
+    try:
+        value = float(argument)
+    except ValueError:
+        value = nan
+    if not isfinite(value):
+        raise ArgumentTypeError(f"expected {expected}, found {argument}")
+    return value
+
+
+def from_0_to_1(argument: str) -> float:
+    """Return the share or probability that an argument is."""
+    expected = "a number from 0 to 1 with a decimal point, such as 0.5"
+    value = number(argument, expected)
+    if not 0 <= value <= 1:
+        raise ArgumentTypeError(f"expected {expected}, found {argument}")
+    return value
 
 
 def complain(text: str) -> None:

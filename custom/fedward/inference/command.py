@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedward.errors import ConfigError
-from fedward.terminal import complain, named_column
+from fedward.terminal import complain, from_0_to_1, named_column
 from fedward.text import count
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ def _group(text: str) -> tuple[str, list[str]]:
 
 
 def _probability(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"a probability is above 0 and at most 1, not {text}")
+    value = from_0_to_1(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("no probability is below 0: name a larger number")
     return value
 
 

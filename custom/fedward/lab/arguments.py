@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, did_you_mean, naming_arguments, option, option_words
+from fedward.terminal import read_numbers
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -94,6 +95,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self) -> None:
         super().__init__(add_help=False, exit_on_error=False)
+        read_numbers(self)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, "Correct the arguments.")

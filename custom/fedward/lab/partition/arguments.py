@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fedward.terminal import column_with_names, named_column
+from fedward.terminal import column_with_names, from_0_to_1, named_column
 
 FEDPERL_SHARE = 0.1
 """Share of the labels with FedPerl's ten sites."""
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--labelled",
-        type=_share,
+        type=from_0_to_1,
         metavar="SHARE",
         help="share of its training labels that a site sees "
         f"(default: 1, with FedPerl's ten sites {FEDPERL_SHARE})",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--server",
-        type=_share,
+        type=from_0_to_1,
         default=0.0,
         metavar="SHARE",
         help="share of the training images that the server has instead, with their labels: of each "
@@ -156,14 +156,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--val",
-        type=_share,
+        type=from_0_to_1,
         metavar="SHARE",
         help="share of the images that is set apart for validation "
         "(default: 0.15, or those that the data set has)",
     )
     add(
         "--test",
-        type=_share,
+        type=from_0_to_1,
         metavar="SHARE",
         help="share of the images that is set apart for testing "
         "(default: 0.25, or those that the data set has)",
@@ -238,13 +238,6 @@ def _column_of_groups(argument: str) -> tuple[str, tuple[str, ...]]:
             f"write for example sex or age=0-39,40-64,65+, not {argument}"
         )
     return name, named
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"a share is between 0 and 1, not {text}")
-    return value
 
 
 def _count(text: str) -> int:
