@@ -11,11 +11,13 @@ from tiny import tiny
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("federation")
-    npz = write_npz(folder / "all.npz", train=90, val=60, test=120)
+    sizes = {"train": 90, "val": 60, "test": 120}
+    npz = write_npz(folder / "all.npz", **sizes)
     sites = folder / "sites"
     sites.mkdir()
-    for number, site in enumerate(SITES, 1):
-        site_file(sites / f"{site}.yaml", npz, share=[number, 2])
+    for number, site in enumerate(SITES):
+        indices = {split: list(range(number, images, 2)) for split, images in sizes.items()}
+        site_file(sites / f"{site}.yaml", npz, indices=indices)
     spec = DataSpec(classes=CLASSES, image_size=16, channels=1, views="upright")
     experiment = tiny(
         "fedavg", data=spec, synthetic=None, options={"images_per_round": 48, "learning_rate": 0.01}

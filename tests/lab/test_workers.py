@@ -167,14 +167,16 @@ def files_with_a_fault(folder: Path) -> Path:
     folder.mkdir()
     draw = np.random.default_rng(1)
     arrays = dict[str, np.ndarray]()
-    for split, count in (("train", 64), ("val", 24), ("test", 24)):
+    sizes = {"train": 64, "val": 24, "test": 24}
+    for split, count in sizes.items():
         arrays[f"{split}_images"] = draw.integers(0, 256, (count, 16, 16, 3), np.uint8)
         arrays[f"{split}_labels"] = np.arange(count) % 8
     np.savez(folder / "images.npz", **arrays)
-    for place, site in enumerate(SITES, 1):
+    for place, site in enumerate(SITES):
+        indices = {split: list(range(place, count, 4)) for split, count in sizes.items()}
         name = "nothing.npz" if site == "site-2" else "images.npz"
         (folder / f"{site}.yaml").write_text(
-            f"kind: npz\nfile: {name}\n{LABELS}\nshare: [{place}, 4]\n"
+            f"kind: npz\nfile: {name}\n{LABELS}\nindices: {json.dumps(indices)}\n"
         )
     return folder
 
