@@ -63,9 +63,24 @@ def test_a_hospital_that_never_joined(
     found = json.loads((tmp_path / "west-test-evaluation.json").read_text())
     assert found == json.loads(json.dumps(at(finished, tmp_path / "west.yaml")))
     assert (found["site"], found["images"], found["not_evaluated"]) == ("west", 90, [])
+    assert (tmp_path / "west-test-evaluation.json").stat().st_mode & 0o777 == 0o600
     printed = capsys.readouterr().out
     assert all(len(line) <= 80 for line in printed.splitlines())
     assert "west, test: 90 images" in printed
+
+
+def test_an_earlier_evaluation_is_replaced_and_nothing_else(
+    finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    words = ["evaluate", f"{finished.run}", f"{finished.sites / 'north.yaml'}", "--out", f"{out}"]
+    for _ in range(2):
+        assert cli.main(words) == 0
+    for text in ("[]", "{}", "no JSON"):
+        out.write_text(text)
+        assert cli.main(words) == 2
+        assert "found another file. Name another file" in capsys.readouterr().err
+        assert out.read_text() == text
 
 
 def test_aggregates_alone(finished: Finished) -> None:

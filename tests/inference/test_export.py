@@ -89,6 +89,17 @@ def test_files_say_what_they_are_of(finished: Finished, tmp_path: Path, capsys) 
     assert (json.loads(inside["classes"]), json.loads(inside["temperature"])) == (list(CLASSES), 1)
 
 
+@pytest.mark.parametrize("form", ["--onnx", "--torchscript"])
+def test_no_file_is_written_over(
+    form: str, finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    out.write_text("another")
+    assert cli.main(["export", f"{finished.run}", form, f"{out}"]) == 2
+    assert f"{out}: expected a new file" in capsys.readouterr().err
+    assert out.read_text() == "another"
+
+
 class Stubborn(nn.Module):
     """Answers by the number of images, which a trace does not see."""
 

@@ -370,12 +370,12 @@ def test_what_is_read_is_not_written_over(finished: Finished, tmp_path: Path, nu
 
 def test_another_file_beside_the_images_is_written(finished: Finished, tmp_path: Path) -> None:
     picture(tmp_path / "a.png")
-    (tmp_path / "answers.csv").write_text("of yesterday")
+    (tmp_path / "answers.csv").write_text('"image","prediction","of yesterday"')
     assert (
         cli.main(
             ["predict", str(finished.run), str(tmp_path), "--out", str(tmp_path / "answers.csv")]
         )
         == 0
     )
-    assert (tmp_path / "answers.csv").read_text().startswith('"image"')
+    assert "of yesterday" not in (tmp_path / "answers.csv").read_text()
     assert fedward.load_model(finished.run)

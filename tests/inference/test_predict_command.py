@@ -29,7 +29,7 @@ def predict(*arguments: object) -> int:
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 
@@ -205,6 +205,22 @@ def test_a_blank_array_has_a_row(finished: Finished, tmp_path: Path) -> None:
     found = rows(tmp_path / "out.csv")
     assert [row["image"] for row in found if row["problem"]] == ["image-0", "image-270"]
     assert [row["image"] for row in found] == [f"image-{number}" for number in range(300)]
+
+
+def test_earlier_predictions_are_replaced_and_nothing_else(
+    finished: Finished, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.csv"
+    for _ in range(2):
+        assert predict(finished.run, folder, "--out", out) == 0
+    out.write_text("image,diagnosis\n")
+    capsys.readouterr()
+    assert predict(finished.run, folder, "--out", out) == 2
+    assert capsys.readouterr().err == (
+        f"fedward: {out}: expected a new file, or one that this command may replace, found another "
+        "file. Name another file, or remove this one.\n"
+    )
+    assert out.read_text() == "image,diagnosis\n"
 
 
 def test_names_are_no_formulas(finished: Finished, folder: Path, tmp_path: Path) -> None:

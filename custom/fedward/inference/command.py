@@ -1,10 +1,12 @@
 """``fedward evaluate``, ``predict`` and ``export``. Imports nothing heavy before it runs."""
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from fedward import private
 from fedward.errors import ConfigError
 from fedward.terminal import complain, from_0_to_1, named_column
 from fedward.text import count
@@ -171,10 +173,10 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from fedward.inference.evaluation import evaluate
-    from fedward.inference.whole import require_own_place
+    from fedward.inference.evaluation import evaluate, is_evaluation
+    from fedward.inference.whole import require_own_place, whole
     from fedward.inference.words import lines
-    from fedward.storage.disk import save_json
+    from fedward.sites.site_file import read_site_file
 
     names = [name for name, _ in options.groups]
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -185,28 +187,30 @@ def _evaluate(options: argparse.Namespace) -> int:
             expected="each group once",
             found=", ".join(repeated),
         )
+    if options.out is None:  # Set here, because an error of the disk names it.
+        site = read_site_file(options.site_file).site
+        options.out = Path(f"{site}-{options.split}-evaluation.json")
+    require_own_place(options.out, options.run, [options.site_file], is_evaluation)
     model = _model(options)
     groups = dict(options.groups) or None
     evaluation = evaluate(model, options.site_file, options.split, groups, options.by)
-    out = options.out or Path(f"{evaluation['site']}-{evaluation['split']}-evaluation.json")
-    options.out = out  # an error of the disk names it
-    require_own_place(out, options.run, [options.site_file])
-    save_json(out, evaluation)
+    with whole(options.out) as partial, open(partial, "wb", opener=private.opener) as file:
+        file.write(f"{json.dumps(evaluation, indent=1)}\n".encode())
     print("\n".join(lines(evaluation)))
-    print(f"\n{out}")
+    print(f"\n{options.out}")
     return 0
 
 
 def _predict(options: argparse.Namespace) -> int:
     from fedward.inference.images import images_at
-    from fedward.inference.prediction import write_predictions
+    from fedward.inference.prediction import are_predictions, write_predictions
     from fedward.inference.whole import require_own_place
     from fedward.sites.rendering import PLAIN
     from fedward.sites.site_file import read_site_file
 
     folder = options.folder or options.images.parent
     read = [options.images, folder, options.site_file, options.calibration]
-    require_own_place(options.out, options.run, read)
+    require_own_place(options.out, options.run, read, are_predictions)
     model = _model(options)
     rendering = PLAIN
     if options.site_file:

@@ -1,5 +1,6 @@
 """Evaluates a model on one site's labelled images, and returns aggregates only."""
 
+import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,15 @@ FORMAT = 1
 """Version of the JSON that an evaluation writes."""
 
 _log = logging.getLogger(__name__)
+
+
+def is_evaluation(file: Path) -> bool:
+    """Return whether a file has what :func:`evaluate` returns, as JSON."""
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError:
+        return False
+    return isinstance(content, dict) and {"model", "site", "split", "temperature"} <= content.keys()
 
 
 @offering()

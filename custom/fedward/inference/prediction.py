@@ -40,6 +40,17 @@ class Outcome:
         return "files" if self.images > self.files - self.unusable else "images"
 
 
+_BEGINNING = ("image", "prediction")
+"""The first columns of each CSV of predictions."""
+
+
+def are_predictions(file: Path) -> bool:
+    """Return whether a file is a CSV of predictions, as :func:`write_predictions` writes it."""
+    beginning = ",".join(f'"{name}"' for name in _BEGINNING).encode()
+    with file.open("rb") as stream:
+        return stream.read(100).startswith(beginning)
+
+
 def write_predictions(
     model: TrainedModel, asked: Asked, out: Path, refer_below: float | None = None
 ) -> Outcome:
@@ -64,8 +75,7 @@ def write_predictions(
     device = device_of("auto", "fedward predict")
     model.to(device)
     header = [
-        "image",
-        "prediction",
+        *_BEGINNING,
         *(f"probability/{name}" for name in model.classes),
         "refer",
         "problem",

@@ -1,7 +1,7 @@
 """Files and folders that appear when they are written completely, and not before."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,8 +11,17 @@ from fedward.sites.files import is_dicom, is_volume
 from fedward.storage.disk import make_folder, replace
 
 
-def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None:
-    """Refuse to write over a file that a command reads, or into the run folder.
+def _no_result(_: Path) -> bool:
+    return False
+
+
+def require_own_place(
+    out: Path,
+    run: Path,
+    read: Iterable[Path | None],
+    is_result: Callable[[Path], bool] = _no_result,
+) -> None:
+    """Refuse to write over a file that is not the command's own, or into the run folder.
 
     A changed run folder would no longer match its audit log.
 
@@ -21,10 +30,12 @@ def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None
         run: the run folder.
         read: files and folders that the command also reads, or None. An image in such a folder is
             not written over, either.
+        is_result: whether a file is an earlier result of the same command, which is replaced; by
+            default none is.
 
     Raises:
-        ConfigError: ``out`` is one of these, is in the run folder, or is not a file: a device that
-            is replaced, such as ``/dev/null``, is gone for all programs of the machine.
+        ConfigError: ``out`` is one of these, another file, in the run folder, or not a file: a
+            device that is replaced, such as ``/dev/null``, is gone for all programs of the machine.
     """
     place = out.resolve()
     remedy = "Name another file."
@@ -41,6 +52,13 @@ def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None
             raise ConfigError(
                 f"{out}", remedy, expected="a file to write", found="one that is read"
             )
+    if out.is_file() and not is_result(out):
+        raise ConfigError(
+            f"{out}",
+            "Name another file, or remove this one.",
+            expected="a new file, or one that this command may replace",
+            found="another file",
+        )
 
 
 def _is_read(out: Path, path: Path) -> bool:
