@@ -74,7 +74,7 @@ def test_monai_predicts_as_fedward(bundle: Path, finished: Finished, tmp_path: P
         cli.main(["predict", str(finished.run), str(pictures), "--out", str(tmp_path / "ours.csv")])
         == 0
     )
-    with (tmp_path / "ours.csv").open() as file:
+    with (tmp_path / "ours.csv").open(encoding="utf-8-sig") as file:
         ours = {
             row["image"]: [float(row[f"probability/{name}"]) for name in CLASSES]
             for row in csv.DictReader(file)

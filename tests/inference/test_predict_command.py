@@ -207,6 +207,17 @@ def test_a_blank_array_has_a_row(finished: Finished, tmp_path: Path) -> None:
     assert [row["image"] for row in found] == [f"image-{number}" for number in range(300)]
 
 
+def test_a_spreadsheet_sees_the_encoding(finished: Finished, tmp_path: Path) -> None:
+    """Excel takes a CSV without a byte order mark for one of a Western code page."""
+    picture = tmp_path / "Müller.png"
+    Image.fromarray(arrays(1, seed=9)["images"][0]).save(picture)
+    out = tmp_path / "out.csv"
+    assert predict(finished.run, picture, "--out", out) == 0
+    assert out.read_bytes().startswith(b'\xef\xbb\xbf"image","prediction",')
+    (row,) = rows(out)
+    assert row["image"] == "Müller.png"
+
+
 def test_earlier_predictions_are_replaced_and_nothing_else(
     finished: Finished, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

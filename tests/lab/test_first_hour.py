@@ -146,7 +146,7 @@ def test_own_images_become_a_report_and_a_model_that_answers(
     assert evaluation["images"] == tested / 2
     assert evaluation["overall"]["f1_macro"]["value"] == 1.0
     assert main(["predict", "run", *asked(source), "--out", "answers.csv"]) == 0
-    with open("answers.csv", newline="", encoding="utf-8") as file:
+    with open("answers.csv", newline="", encoding="utf-8-sig") as file:
         answers = list(csv.DictReader(file))
     assert len(answers) == COUNT
     for answer in answers:

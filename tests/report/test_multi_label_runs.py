@@ -198,7 +198,7 @@ def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
         str(tmp_path / "p.csv"),
     ]
     assert cli.main([*words, "--refer-below", "0.6"]) == 0
-    with (tmp_path / "p.csv").open() as file:
+    with (tmp_path / "p.csv").open(encoding="utf-8-sig") as file:
         rows = [row for row in csv.DictReader(file) if row["image"].startswith("test-")]
     found = np.array([[float(row[f"probability/{name}"]) for name in FINDINGS] for row in rows])
     for row, values in zip(rows, found, strict=True):

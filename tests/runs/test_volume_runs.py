@@ -176,7 +176,7 @@ def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys
     asked = ["predict", str(run), str(root / "scans" / "test"), "--out", str(out)]
     assert cli.main([*asked, "--site-file", str(site)]) == 0
     assert "24 files (means over 72 images)" in capsys.readouterr().out
-    answers = list(csv.DictReader(out.open()))
+    answers = list(csv.DictReader(out.open(encoding="utf-8-sig")))
     assert {row["images"] for row in answers} == {"3"}
     model = fedward.load_model(run)
     data = load_site(site, model.experiment.data)
@@ -190,7 +190,9 @@ def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys
         float(model(pixels)[:, 1].mean()), abs=1e-5
     )
     assert cli.main(asked) == 1  # without a word, volumes are refused
-    assert all("--slices 16" in row["problem"] for row in csv.DictReader(out.open()))
+    assert all(
+        "--slices 16" in row["problem"] for row in csv.DictReader(out.open(encoding="utf-8-sig"))
+    )
 
 
 def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
@@ -211,7 +213,7 @@ def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
             str(root / "sites" / "site-4.yaml"),
         ]
         assert cli.main(call) == status
-        answers = {row["image"]: row for row in csv.DictReader(out.open())}
+        answers = {row["image"]: row for row in csv.DictReader(out.open(encoding="utf-8-sig"))}
         assert answers["test0"]["images"] == "3"
         assert [*answers] == ["test0", "test1"][: 1 + status]
         assert status == 0 or "is a file missing?" in answers["test1"]["problem"]

@@ -1,5 +1,6 @@
 """Predictions of a model on images, as a CSV."""
 
+import codecs
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def are_predictions(file: Path) -> bool:
     """Return whether a file is a CSV of predictions, as :func:`write_predictions` writes it."""
     beginning = ",".join(f'"{name}"' for name in _BEGINNING).encode()
     with file.open("rb") as stream:
-        return stream.read(100).startswith(beginning)
+        return stream.read(100).removeprefix(codecs.BOM_UTF8).startswith(beginning)
 
 
 def write_predictions(
@@ -89,7 +90,8 @@ def write_predictions(
             partial,
             "w",
             newline="",
-            encoding="utf-8",
+            # Excel takes a file without this mark for one of a Western code page.
+            encoding="utf-8-sig",
             errors="backslashreplace",  # the name of a file may be any bytes
             opener=private.opener,
         ) as file,
