@@ -267,7 +267,7 @@ def _peers(draw: Any, round_: int, sites: tuple[str, ...], asked: list[str]) -> 
         similarity.append(matrix[place, order].round(6).tolist())
     chosen = {site: near[:2] for site, near in zip(asked, nearest, strict=True)}
     row = {"round": round_, "sites": asked, "nearest": nearest, "similarity": similarity}
-    return row | {"chosen": chosen, "anonymised": True}
+    return row | {"chosen": chosen, "anonymised": True, "features": 24}
 
 
 def _round(

@@ -103,4 +103,3 @@ def test_columns_give_back_the_rows():
     assert metrics.values("test", "accuracy", 1) == {"a": 0.5}
     assert metrics.values("test", "accuracy", None) == metrics.values("val", "accuracy", 1) == {}
     assert metrics.newest("test", "accuracy") == {"a": rows[3], "new": rows[2]}
-    assert metrics.classes() == ("MEL",)

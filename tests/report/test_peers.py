@@ -53,7 +53,6 @@ def test_communities_are_listed_with_their_share_and_chance(folder):
         (4, {}, True),
         (9, {"similarity": "moments"}, True),
         (10, {}, False),
-        (0, {}, False),
         (4, {"similarity": "rows"}, False),
         (4, {"peers": "random"}, False),
     ],

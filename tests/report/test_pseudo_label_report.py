@@ -67,10 +67,8 @@ def test_classes_are_shown_by_round_beside_the_truth(folder: Path) -> None:
 
 def test_without_notes_nothing_is_said(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", rounds=2)
-    note(run / "sites" / "site-1", RUN, PseudoLabelRow(1, 0, counts(), 0, 9, 3, counts(4), 0.5))
-    note(
-        run / "sites" / "site-1", "f" * 32, PseudoLabelRow(1, 0, counts(4), 0, 9, 3, counts(4), 0.5)
-    )
+    note(run / "sites" / "site-1", RUN, PseudoLabelRow(1, 0, counts(), 0, 9, 3, counts(4)))
+    note(run / "sites" / "site-1", "f" * 32, PseudoLabelRow(1, 0, counts(4), 0, 9, 3, counts(4)))
     assert against_hidden_labels(Run.load(run)) is None, (
         "nothing was kept, and the other file is of another run"
     )

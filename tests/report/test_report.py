@@ -531,6 +531,7 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
             "similarity": [],
             "chosen": chosen,
             "anonymised": True,
+            "features": 24,
         }
         for r, chosen in enumerate([{"a": ["b", "c"]}, {"a": ["b"], "b": []}, {"a": ["b"]}])
     ]
@@ -570,7 +571,7 @@ def test_similarities_are_those_of_the_last_comparison(make_run):
     met.
     """
     folder = make_run(rounds=1, sites=("a", "b", "c", "d"))
-    common = {"chosen": {}, "anonymised": True}
+    common = {"chosen": {}, "anonymised": True, "features": 24}
     rows = [
         {"round": 1, "sites": ["b"], "nearest": [["c", "a", "d"]], "similarity": [[0.9, 0.2, 0.1]]},
         {"round": 2, "sites": ["a"], "nearest": [["b"]], "similarity": [[0.4]]},

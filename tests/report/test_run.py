@@ -216,6 +216,7 @@ def test_a_similarity_of_the_wrong_size_is_refused(make_run, nearest, similarity
         "similarity": similarity,
         "chosen": {},
         "anonymised": True,
+        "features": 24,
     }
     (folder / "peers.jsonl").write_text(json.dumps(bad) + "\n")
     with pytest.raises(RunError, match=r"1 sites, \d sites near them, \d similarities"):

@@ -11,7 +11,7 @@ from fedward.storage.rows import PeerRow
 
 
 def row(round_: int, chosen: dict[str, tuple[str, ...]]) -> PeerRow:
-    return PeerRow(round_, (), (), (), chosen, anonymised=True)
+    return PeerRow(round_, (), (), (), chosen, anonymised=True, features=24)
 
 
 def test_picks_are_counted_over_rounds() -> None:

@@ -270,6 +270,7 @@ def test_a_methods_notes_are_decisions(tmp_path):
     folder = new_run(tmp_path / "run", tiny(), SITES, "local")
     lists = {"nearest": [["b", "c"], ["a"]], "similarity": [[1.0, 0.5], [0.5]]}
     row = {"round": 1, "sites": ["a", "b"], **lists, "chosen": {}, "anonymised": True}
+    row["features"] = 24
     folder.record("peers", row)
     logged_row = {**row, **{name: {"sha256": digest(value)} for name, value in lists.items()}}
     assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": logged_row}

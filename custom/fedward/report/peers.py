@@ -72,7 +72,7 @@ class Peers:
             communities=[community(picks, members) for members in communities[:_MOST_COMMUNITIES]],
             similarity_of=options.get("similarity", "moments"),
             most_named=_MOST_NAMED,
-            few_features=0 < newest.features < _FEWEST_FEATURES
+            few_features=newest.features < _FEWEST_FEATURES
             and options.get("similarity", "moments") == "moments"
             and options.get("peers", "similar") == "similar",
         )

@@ -106,10 +106,6 @@ class Metrics:
             for place, index in last.items()
         }
 
-    def classes(self) -> tuple[str, ...]:
-        """Return all classes that rows name, in the order of the log."""
-        return tuple(dict.fromkeys(name for classes in self._classes.values() for name in classes))
-
     def _rows(
         self, split: str, name: str, round_: int | None = None, site: str | None = None
     ) -> Iterator[MetricRow]:

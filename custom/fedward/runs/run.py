@@ -98,28 +98,26 @@ class Run:
     def binned(self, round_: int | None) -> list[BinnedRow]:
         """Return the sites' counts of the answers of the model after ``round_`` rounds.
 
-        They are read when they are needed, because those of all rounds are many. Older runs have
-        none.
+        They are read when they are needed, because those of all rounds are many.
         """
         beginning = f'{{"round": {round_}, '
         return list(read_rows(self.folder / "binned.jsonl", BinnedRow, [], containing=beginning))
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the job says of the images; empty in older runs."""
-        data: Mapping[str, Any] = self.info.experiment.get("data") or {}
+        """What the job says of the images."""
+        data: Mapping[str, Any] = self.info.experiment["data"]
         return data
 
     @property
     def data_name(self) -> str:
         """What the job calls its images."""
-        return str(self.data.get("name", "unnamed data"))
+        return str(self.data["name"])
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The data set's class names; without them in run.json, those seen in the metrics."""
-        names = self.data.get("classes")
-        return tuple(names) if names else self.metrics.classes()
+        """The data set's class names."""
+        return tuple(self.data["classes"])
 
     @property
     def titles(self) -> Mapping[str, str]:
@@ -140,7 +138,7 @@ class Run:
     @property
     def key_metric(self) -> str:
         """The validation metric that chooses the best round."""
-        return str(self.info.experiment.get("key_metric") or "accuracy")
+        return str(self.info.experiment["key_metric"])
 
     @property
     def server_labels(self) -> int:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedward.errors import RunError, reason_of
 from fedward.methods.requirements import EVERY_TENSOR
@@ -75,7 +75,11 @@ class RunInfo(_Closed):
     versions: dict[str, str]
     """Package -> the version that the server uses."""
     experiment: dict[str, Any]
-    """All settings of the run; see :class:`fedward.config.Experiment`."""
+    """All settings of the run; see :class:`fedward.config.Experiment`.
+
+    What pages read without a default must be there: the name and classes of ``data``, and
+    ``key_metric``.
+    """
     job: str = ""
     """Name of the job that was run, if it has one; several jobs may be of one method."""
     settings: dict[str, Any] = {}
@@ -102,6 +106,16 @@ class RunInfo(_Closed):
     """Time of the end, ISO 8601 in UTC."""
     audit: dict[str, Any] | None = None
     """Number of lines and last hash of the audit log."""
+
+    @field_validator("experiment")
+    @classmethod
+    def _with_what_pages_read(cls, experiment: dict[str, Any]) -> dict[str, Any]:
+        data = experiment.get("data")
+        if not isinstance(data, dict) or not {"name", "classes"} <= data.keys():
+            raise ValueError("data with a name and classes")
+        if "key_metric" not in experiment:
+            raise ValueError("a key_metric")
+        return experiment
 
     @property
     def models_stay_at_sites(self) -> bool:

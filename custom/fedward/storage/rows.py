@@ -103,8 +103,8 @@ class PeerRow:
     """Site -> the peers whose models it was sent."""
     anonymised: bool
     """Whether these models were sent as one mean."""
-    features: int = 0
-    """Number of features by which models were compared; 0 in older rows."""
+    features: int
+    """Number of features by which models were compared."""
 
     def __post_init__(self) -> None:
         near_counts = [len(names) for names in self.nearest]
@@ -238,8 +238,6 @@ class PseudoLabelRow:
     """How many of all pseudo-labels are right."""
     hidden: Mapping[str, int]
     """Class -> unlabelled images of this class."""
-    accuracy: float | None = None
-    """Of older notes alone: the accuracy of the site's model on these images."""
 
 
 @with_config(CLOSED)
