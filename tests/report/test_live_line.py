@@ -9,6 +9,7 @@ from threading import Event
 
 import pytest
 
+from fedward.console import live_line as module
 from fedward.console.live_line import live_line
 from fedward.console.progress import Progress, State
 from fedward.terminal import printing_safely
@@ -65,7 +66,8 @@ class Told(Progress):
 
 
 def screen_of(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """Make standard output a terminal of 20 columns."""
+    """Make standard output a terminal of 20 columns, in which the line is drawn all the time."""
+    monkeypatch.setattr(module, "_REFRESHES_PER_SECOND", 1000.0)
     terminal = Screen()
     monkeypatch.setattr("sys.stdout", terminal)
     monkeypatch.setenv("TERM", "xterm")
@@ -78,7 +80,7 @@ def test_the_line_stays_below_rows_and_vanishes_at_the_end(
 ) -> None:
     screen = screen_of(monkeypatch)
     progress = Told(lambda: State("half done", 0.5))
-    with printing_safely(), live_line(progress, refreshes_per_second=1000):
+    with printing_safely(), live_line(progress):
         for row in ("one", "two"):
             progress.wait_until_drawn()
             print(row)
@@ -93,7 +95,7 @@ def test_the_line_is_cut_to_the_terminal_but_rows_stay_whole(
     screen = screen_of(monkeypatch)
     path = "/a/path/that/is/longer/than/the/terminal/is/wide"
     progress = Told(lambda: State("far too long for twenty columns", 0.5))
-    with printing_safely(), live_line(progress, refreshes_per_second=1000):
+    with printing_safely(), live_line(progress):
         progress.wait_until_drawn()
         print(path)
         progress.wait_until_drawn()
@@ -109,7 +111,7 @@ def test_names_in_the_line_cannot_steer_the_terminal(
 ) -> None:
     screen = screen_of(monkeypatch)
     progress = Told(lambda: State("\x1b]0;x\x07[red]", share))
-    with printing_safely(), live_line(progress, refreshes_per_second=1000):
+    with printing_safely(), live_line(progress):
         progress.wait_until_drawn()
         print("\x1b]0;x\x07[red]")
     assert "\x1b]" not in screen.getvalue()
@@ -121,7 +123,7 @@ def test_names_in_the_line_cannot_steer_the_terminal(
 def test_the_line_waits_until_a_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = screen_of(monkeypatch)
     progress = Told(lambda: State("line"))
-    with printing_safely(), live_line(progress, refreshes_per_second=1000):
+    with printing_safely(), live_line(progress):
         for _ in range(3):
             print("ro", end="")
             progress.wait_until_drawn()
@@ -135,7 +137,7 @@ def test_colours_are_left_out_where_the_user_wants_none(
     screen = screen_of(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
     progress = Told(lambda: State("line", 0.5))
-    with printing_safely(), live_line(progress, refreshes_per_second=1000):
+    with printing_safely(), live_line(progress):
         progress.wait_until_drawn()
     colours = re.findall(r"\x1b\[(3[0-7]|9[0-7]|38;[0-9;]+)m", screen.getvalue())
     assert "line" in screen.getvalue()

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from fedward.lab.synthetic import synthetic_site
+from fedward.sites import doctor
 from fedward.sites.doctor import contact_sheet, examine, run
 from file_modes import modes
 
@@ -32,9 +33,9 @@ def test_long_names_fit_80_columns_and_the_contact_sheet(hospital, tmp_path):
     assert max(map(len, text.split("Notes")[0].splitlines())) <= 80
     assert f"{first}, xxxxxxxxxxxxxxxxxxxxxxxx…" in text
     assert f'of "{long}"' in " ".join(report.notes)
-    contact_sheet(report.data, tmp_path / "sheet.png", columns=1, tile=16)
+    contact_sheet(report.data, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.size[0] > 60 * 4
+        assert sheet.size[0] > 12 * 80 + 60 * 4
 
 
 def test_the_same_picture_in_two_splits_is_a_leak(hospital, tmp_path, capsys):
@@ -98,14 +99,15 @@ def test_an_unusable_site_is_told_without_a_traceback(hospital, tmp_path, capsys
     assert "Not usable. site site-1" in capsys.readouterr().out
 
 
-def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path):
+def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "_TILE", 16)
     data = examine(hospital.write(), hospital.spec).data
-    contact_sheet(data, tmp_path / "sheet.png", columns=2, tile=16)
+    contact_sheet(data, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
         pixels = np.asarray(sheet)
     first = data.labelled.pixels[data.labelled.labels == 0][0]
     assert np.array_equal(pixels[24:40, 96:112], first)
-    assert pixels.shape == (24 + 5 * 24, 96 + 2 * 24, 3)
+    assert pixels.shape == (24 + 5 * 24, 96 + 12 * 24, 3)
 
 
 @pytest.mark.proves(

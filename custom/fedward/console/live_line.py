@@ -23,10 +23,11 @@ class HasState(Protocol):
 
 _BAR = 10
 """Width of the bar in characters."""
+_REFRESHES_PER_SECOND = 1.0
 
 
 @contextmanager
-def live_line(progress: HasState, refreshes_per_second: float = 1) -> Iterator[None]:
+def live_line(progress: HasState) -> Iterator[None]:
     """Keep a line about the progress below all that is printed inside the ``with`` block.
 
     Without a terminal there is no line, and rich is not imported. What is printed must pass through
@@ -46,7 +47,7 @@ def live_line(progress: HasState, refreshes_per_second: float = 1) -> Iterator[N
     line = Live(
         get_renderable=lambda: _drawn(progress, terminal.encoding),
         console=terminal,
-        refresh_per_second=refreshes_per_second,
+        refresh_per_second=_REFRESHES_PER_SECOND,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,

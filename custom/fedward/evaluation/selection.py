@@ -176,13 +176,11 @@ def mean_by_most(values: Mapping[str, float | None], sites: Collection[str]) -> 
     return mean(values.values()) if judged_by_most(values, sites) else None
 
 
-def values_by_round(
-    rows: Iterable[MetricRow], metric: str, split: str = "val"
-) -> dict[int, dict[str, float | None]]:
-    """Return round -> site -> value, None where a site could not measure one."""
+def values_by_round(rows: Iterable[MetricRow], metric: str) -> dict[int, dict[str, float | None]]:
+    """Return round -> site -> validation value, None where a site could not measure one."""
     values: dict[int, dict[str, float | None]] = defaultdict(dict)
     for row in rows:
-        if row.split == split and row.name == metric:
+        if row.split == "val" and row.name == metric:
             values[row.round][row.site] = row.value
     return values
 

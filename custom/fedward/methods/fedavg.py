@@ -22,6 +22,9 @@ from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 
+_TASK = "train"
+"""The task that each participant is given."""
+
 
 class FedAvg(Algorithm[ServerState]):
     """Supervised federated averaging: the lower bound with few labels, the upper bound with all.
@@ -70,7 +73,6 @@ def federated_averaging(
     federation: Federation,
     settings: Settings,
     weight: Weight,
-    task: str = "train",
 ) -> Rounds:
     """Run the rounds of federated averaging, until there were ``settings.rounds``.
 
@@ -84,7 +86,6 @@ def federated_averaging(
         federation: the sites, and what the server has of its own.
         settings: the job's: ``participants`` of the sites are drawn for each round.
         weight: n_k, before the limits on one site's share.
-        task: the task that each participant is given.
 
     Yields:
         One exchange for each round. It receives the replies that arrived, in the order of names.
@@ -97,10 +98,10 @@ def federated_averaging(
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        tasks = {site: ClientTask(task) for site in sites}
+        tasks = {site: ClientTask(_TASK) for site in sites}
         updates = yield Exchange(round_, state.model, tasks)
         state.model = mean_of(
-            updates, task, weight, settings, state.model, federation.effective_replies
+            updates, _TASK, weight, settings, state.model, federation.effective_replies
         )
         train_at_server(state, round_, federation)
         state.round = round_

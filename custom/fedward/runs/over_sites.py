@@ -35,11 +35,11 @@ class OverSites:
         """Whether sites differ."""
         return self.low < self.high
 
-    def ends(self, digits: int = 3) -> str:
+    def ends(self) -> str:
         """Return both ends in words; empty where sites do not differ."""
         if not self.has_width:
             return ""
-        ends = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
+        ends = f"{self.low:.3f} to {self.high:.3f}"
         if self.is_interval:
             return f"95 % interval over sites {ends}"
         return f"{ends} at {self.sites} sites"

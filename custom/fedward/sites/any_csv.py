@@ -92,10 +92,7 @@ def read_image_list(path: Path) -> ImageList:
 
 
 def columns_by_purpose(
-    path: Path,
-    columns: Sequence[str],
-    named: Mapping[str, str],
-    findings: Sequence[str] = (),
+    path: Path, columns: Sequence[str], named: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the name of the column for each purpose of :data:`WELL_KNOWN_COLUMNS`.
 
@@ -104,7 +101,6 @@ def columns_by_purpose(
         columns: names of all its columns.
         named: purpose -> column as the user named it; an empty name means that there is no such
             column. Other purposes are looked up by well-known names.
-        findings: further columns that must exist.
 
     Returns:
         Purpose -> column; an empty name where there is none.
@@ -114,8 +110,8 @@ def columns_by_purpose(
             that may both be meant, as their names differ only in case, blanks or hyphens.
         DataError: no column of images.
     """
-    column_of = well_known_columns(columns, named, findings)
-    missing = missing_columns(columns, [*column_of.values(), *findings])
+    column_of = well_known_columns(columns, named)
+    missing = missing_columns(columns, [*column_of.values()])
     if missing:
         raise missing
     if not column_of["image"]:

@@ -25,6 +25,8 @@ KEPT = 3
 """Files that stay besides those in use, so that jobs of a few sizes may take turns."""
 BUILDING = ".building-"
 """Prefix of a folder in which a file is being made."""
+_BLOCK = 256
+"""Rows of an array that are copied at a time for its checksum."""
 
 T = TypeVar("T", bound=np.generic)
 
@@ -113,10 +115,10 @@ def _header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic]) ->
     np.lib.format.write_array_header_1_0(file, about)
 
 
-def _checksum(array: npt.NDArray[Any], block: int = 256) -> int:
+def _checksum(array: npt.NDArray[Any]) -> int:
     crc = 0
-    for start in range(0, len(array), block):
-        crc = zlib.crc32(array[start : start + block].tobytes(), crc)
+    for start in range(0, len(array), _BLOCK):
+        crc = zlib.crc32(array[start : start + _BLOCK].tobytes(), crc)
     return crc
 
 

@@ -54,6 +54,10 @@ _CELL_WIDTH = 12
 """Columns of each number in the table of classes."""
 _MOST_REJECTED = 20
 """Reasons that the report lists at most, and rows of each."""
+_TILES = 12
+"""Images in a row of a contact sheet."""
+_TILE = 72
+"""Height and width in pixels of an image in a contact sheet."""
 _LABELLED_COLOUR = "#2e9e4f"
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
 """Set of :func:`fedward.sites.leaks.sets_of` -> colour of its frames on the contact sheet."""
@@ -239,7 +243,7 @@ def run(
     return 1 if report.leaks else 0
 
 
-def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72) -> None:
+def contact_sheet(data: SiteData, path: Path) -> None:
     """Write a PNG of what the network will see.
 
     There is one row for each class with labelled images (green frames), one of unlabelled images
@@ -250,20 +254,20 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
     font = ImageFont.load_default()
     widest = max((font.getlength(row.name) for row in rows), default=0)
     margin = max(96, ceil(widest) + 12)
-    step = tile + 8
-    sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
+    step = _TILE + 8
+    sheet = Image.new("RGB", (margin + _TILES * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
     legend = f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test"
     pen.text((6, 6), legend, fill="black")
     for number, row in enumerate(rows):
         top = 24 + number * step
         title = f"{row.name}\n{len(row.places)} images"
-        pen.text((6, top + tile // 2 - 12), title, fill="black")
-        for column, pixels in enumerate(row.images.pixels[row.places[:columns]]):
+        pen.text((6, top + _TILE // 2 - 12), title, fill="black")
+        for column, pixels in enumerate(row.images.pixels[row.places[:_TILES]]):
             left = margin + column * step
-            frame = (left - 2, top - 2, left + tile + 1, top + tile + 1)
+            frame = (left - 2, top - 2, left + _TILE + 1, top + _TILE + 1)
             pen.rectangle(frame, outline=row.colour, width=2)
-            picture = as_image(pixels).resize((tile, tile), Image.Resampling.NEAREST)
+            picture = as_image(pixels).resize((_TILE, _TILE), Image.Resampling.NEAREST)
             sheet.paste(picture, (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb", opener=private.opener) as file:

@@ -104,7 +104,7 @@ def _has_chosen_pages(path: Path, rendering: Rendering) -> bool:
     return rendering.frames is not None and count_pages(path) > 1
 
 
-def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
+def open_file(path: Path, rendering: Rendering) -> Image.Image:
     """Read the first image of a file; see :func:`open_parts`."""
     return next(image for _, image in open_parts(path, rendering))
 

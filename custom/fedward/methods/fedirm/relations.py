@@ -207,14 +207,12 @@ class MeasuredRelation(Measurement):
 
     Args:
         temperature: T of :func:`class_relations`.
-        fewest: labelled images that a class needs for a row.
     """
 
     uses = Uses(labelled_view="none")
 
-    def __init__(self, temperature: float, fewest: int = FEWEST_IMAGES) -> None:
+    def __init__(self, temperature: float) -> None:
         self._temperature = temperature
-        self._fewest = fewest
 
     def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
         """Replace the network's relation matrix by that of all batches' labelled images."""
@@ -232,5 +230,5 @@ class MeasuredRelation(Measurement):
                 sums.addmm_(members.T, logits)
         means = sums / counts.clamp_min(1).unsqueeze(1)
         # The mean logits of class c are passed as those of one image, whose class is c.
-        members_of_means = torch.diag(counts >= self._fewest)  # (K, K)
+        members_of_means = torch.diag(counts >= FEWEST_IMAGES)  # (K, K)
         relation.rows.copy_(class_relations(means, members_of_means, self._temperature))
