@@ -38,8 +38,9 @@ from fedward.sites.leaks import digest
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.split import labelled_share
 from fedward.training.learner import Aborted
+from fedward.views.colour import LUMA
 
-_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+_LUMA = np.array(LUMA, np.float32)
 """Weights of red, green and blue in a grey value, by ITU-R 601."""
 _IMAGES_AT_ONCE = 1024
 """Images whose brightness is computed together."""

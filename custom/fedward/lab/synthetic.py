@@ -23,12 +23,11 @@ from fedward.sites.data import SPLITS, Row, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import group_split
+from fedward.views.colour import LUMA
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec, Experiment, SyntheticData
 
-LUMA = (0.299, 0.587, 0.114)
-"""Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
 SPLIT_SHARES = (0.60, 0.15, 0.25)
 """Train, validation, test at a site."""
 _SERVER_SHARES = (0.0, 1.0, 0.0)

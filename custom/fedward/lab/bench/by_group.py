@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from fedward.evaluation.arrays import Counts, Values
 from fedward.evaluation.confusion import ConfusionCounts
+from fedward.evaluation.intervals import RESAMPLES
 from fedward.evaluation.names import OF_ANSWERS
 from fedward.lab.bench.records import Record
 from fedward.seeds import numpy_generator
 
-RESAMPLES = 1000
 _DIGITS = 5
 """Decimal places of kept deviations."""
 _HALF_WIDTH = 1.96
