@@ -9,6 +9,7 @@ status 1 if the peak at 32 pixels is above a tenth of the file's pixels.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -45,12 +46,16 @@ def write(folder: Path, images: int) -> Path:
     pixels = rng.integers(0, 256, (images, SIDE, SIDE, 3), np.uint8)
     labels = np.arange(images) % 2
     arrays: dict[str, np.ndarray] = {}
+    indices = {}
     for split, first, last in (("train", 0, 0.7), ("val", 0.7, 0.8), ("test", 0.8, 1)):
         part = slice(int(first * images), int(last * images))
         arrays |= {f"{split}_images": pixels[part], f"{split}_labels": labels[part]}
+        indices[split] = list(range(len(labels[part]) // SITES))
     np.savez(folder / "large.npz", allow_pickle=False, **arrays)
     site = folder / "site-1.yaml"
-    site.write_text(f"kind: npz\nfile: large.npz\nlabels: {{0: a, 1: b}}\nshare: [1, {SITES}]\n")
+    site.write_text(
+        f"kind: npz\nfile: large.npz\nlabels: {{0: a, 1: b}}\nindices: {json.dumps(indices)}\n"
+    )
     return site
 
 
