@@ -95,7 +95,7 @@ class Pictures:
         titles: Mapping[str, str] | None = None,
     ) -> None:
         file = read_site_file(site_file)
-        with offering():
+        with offering("classes"):
             check_label_fields(file, classes, label_kind)
         _check_reading(file, classes)
         self.site = _name_of_site(site_file, file)
