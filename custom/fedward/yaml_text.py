@@ -107,11 +107,12 @@ _Loader.add_constructor(_INT, _Loader.construct_yaml_int)
 
 
 def read_yaml_file(path: Path) -> Any:
-    """Return the value in a YAML file.
+    """Return the fields in a YAML file; None if it is empty.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is a pipe or a device, not text in UTF-8, or refused by :func:`read_yaml`.
+        ValueError: it is a pipe or a device, not text in UTF-8, refused by :func:`read_yaml`, or
+            has no fields. The message quotes nothing, as the file may be a table of patients.
     """
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -119,7 +120,10 @@ def read_yaml_file(path: Path) -> Any:
         content = file.read(LONGEST + 1)
     if len(content) > LONGEST:
         raise _too_long("bytes")
-    return read_yaml(content.decode("utf-8"))
+    value = read_yaml(content.decode("utf-8"))
+    if value is None or isinstance(value, dict):
+        return value
+    raise ValueError("a list" if isinstance(value, list) else "text without fields")
 
 
 def read_yaml(text: str) -> Any:

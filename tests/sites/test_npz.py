@@ -256,12 +256,16 @@ def test_a_device_and_threads_that_cannot_be_are_refused(tmp_path, fields, named
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("", "found nothing"), ("manifest", "found 'manifest'"), ("- kind", r"found \['kind'\]")],
+    [
+        ("", "fields with values, such as `kind: manifest`, found nothing"),
+        ("manifest", "a readable YAML file, found text without fields"),
+        ("- kind", "a readable YAML file, found a list"),
+    ],
 )
 def test_a_site_file_without_fields_is_refused(tmp_path, text, found):
     path = tmp_path / "site-1.yaml"
     path.write_text(text)
-    with pytest.raises(DataError, match=f"site-1.*expected fields with values, .*{found}"):
+    with pytest.raises(DataError, match=f"site-1.*: expected {found}"):
         read_site_file(path)
 
 

@@ -87,8 +87,10 @@ def _annotate(options: argparse.Namespace) -> int:
     from fedward.annotation.audit import write_audit
     from fedward.annotation.pictures import Pictures
     from fedward.annotation.queue import queue_of
+    from fedward.sites import require_one_site
     from fedward.sites.data_file import read_data_file
 
+    require_one_site(options.site_file)
     data_file = read_data_file(options.site_file.parent) or {}
     if not options.classes:
         options.classes = list(data_file.get("classes", DataSpec().classes))

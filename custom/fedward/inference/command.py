@@ -176,6 +176,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.evaluation import evaluate, is_evaluation
     from fedward.inference.whole import require_own_place, whole
     from fedward.inference.words import lines
+    from fedward.sites import require_one_site
     from fedward.sites.site_file import read_site_file
 
     names = [name for name, _ in options.groups]
@@ -187,6 +188,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             expected="each group once",
             found=", ".join(repeated),
         )
+    require_one_site(options.site_file)
     if options.out is None:  # Set here, because an error of the disk names it.
         site = read_site_file(options.site_file).site
         options.out = Path(f"{site}-{options.split}-evaluation.json")
@@ -205,6 +207,7 @@ def _predict(options: argparse.Namespace) -> int:
     from fedward.inference.images import images_at
     from fedward.inference.prediction import are_predictions, write_predictions
     from fedward.inference.whole import require_own_place
+    from fedward.sites import require_one_site
     from fedward.sites.rendering import PLAIN
     from fedward.sites.site_file import read_site_file
 
@@ -214,6 +217,7 @@ def _predict(options: argparse.Namespace) -> int:
     model = _model(options)
     rendering = PLAIN
     if options.site_file:
+        require_one_site(options.site_file)
         rendering = read_site_file(options.site_file).rendering
     asked = images_at(
         options.images, model.experiment.data, dict(options.columns), options.folder, rendering

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedward.errors import ConfigError
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import Decoded, Images, Rejected, SiteData
@@ -24,6 +25,7 @@ from fedward.sites.site_file import (
     read_site_file,
     site_files,
 )
+from fedward.text import natural
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -36,8 +38,30 @@ __all__ = [
     "find_site_file",
     "load_site",
     "named_sites",
+    "require_one_site",
     "site_files",
 ]
+
+
+_SHOWN_FILES = 5
+"""Site files of a folder that a message names."""
+
+
+def require_one_site(site_file: Path) -> None:
+    """Refuse a folder where the file of one site is expected.
+
+    Raises:
+        ConfigError: it is a folder; the text names the site files in it, if there are any.
+    """
+    if not site_file.is_dir():
+        return
+    files = [f"{site_file / name}.yaml" for name in sorted(named_sites(site_file), key=natural)]
+    if len(files) > _SHOWN_FILES:
+        files[_SHOWN_FILES:] = [f"{len(files) - _SHOWN_FILES} more"]
+    choice = " or ".join(filter(None, [", ".join(files[:-1]), files[-1]]))
+    raise ConfigError(
+        f"{site_file}", f"Name {choice}.", expected="the file of one site", found="a folder"
+    )
 
 
 def load_site(
