@@ -41,8 +41,8 @@ def test_a_refusal_proposes_what_the_command_offers(tmp_path: Path) -> None:
     [
         (
             "table.csv",
-            "expected a site file in YAML, found a data set (.csv). Cut it into site files: fedward "
-            "partition ... --sites 2.",
+            "expected a site file in YAML, found a data set (.csv). Cut it into site files: "
+            "fedward partition ... --sites 2.",
         ),
         ("table", "expected a readable YAML file, found text without fields. Write or repair it."),
     ],
