@@ -480,6 +480,56 @@ def test_images_at_no_site_are_counted_by_reason(tmp_path):
     ) in text
 
 
+def test_many_images_whose_group_is_elsewhere_are_said_last(tmp_path):
+    """As where a column says which camera, and not which patient: 22 of 120 images."""
+    rows = ["image,label,patient,place"]
+    for number in range(120):
+        picture(tmp_path / f"{number}.png", number)
+        group = "camera" if number < 44 else f"{1000 + number}"
+        rows.append(f"{number}.png,{'ab'[number // 2 % 2]},{group},{'AB'[number % 2]}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    text = partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place"))
+    assert "Images at no site" not in text
+    assert " ".join(text.split("\n\n")[2].split()) == (
+        "22 of 120 images are left out: they belong to a group that has more images at another "
+        "site, and a group stays together. If the groups are wrong, name another column of groups "
+        "(--columns group=COLUMN) or none (--columns group=)."
+    )
+
+
+def test_sites_that_are_called_otherwise_than_their_value_are_named(tmp_path):
+    rows = ["image,label,place"]
+    for number in range(120):
+        picture(tmp_path / f"{number}.png", number)
+        rows.append(f"{number}.png,{'ab'[number // 2 % 2]},{('Köln', 'Bonn')[number % 2]}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    text = " ".join(partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place")).split())
+    assert (
+        "Names of sites are values of place in letters that any file name may have: Koln (Köln). "
+        "Options such as --without take these names."
+    ) in text
+    assert (tmp_path / "cut" / "Koln.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("share", "note"),
+    [
+        (
+            0.01,
+            "Sites see 4 of 52 training labels, 7.7% in place of 1.0%: each keeps at least one "
+            "label of each class that it has.",
+        ),
+        (0.5, ""),
+    ],
+)
+def test_a_share_of_labels_that_each_class_raises_is_told(tmp_path, share, note):
+    source = folders(tmp_path / "images", {"A": 44, "B": 44})
+    text = partition(source, tmp_path / "sites", Wanted(sites=2, labelled=share))
+    said = " ".join(text.split())
+    assert note in said
+    assert bool(note) == ("in place of" in said)
+
+
 def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
     """One of 13 is more than 5 %, and one of 25 would be more than 5 % of its site."""
     small = folders(tmp_path / "small", {"A": 7, "B": 6})

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, did_you_mean
 from fedward.jobs import (
     JOBS,
     SETTING_HELP,
@@ -234,7 +234,7 @@ def _without(sites: list[str], left_out: list[str]) -> list[str]:
             f"--without {unknown[0]}",
             "Correct the name.",
             expected=f"one of {', '.join(sites)}",
-            found=unknown[0],
+            found=f"{unknown[0]}{did_you_mean(unknown[0], sites)}",
         )
     remaining_sites = [site for site in sites if site not in left_out]
     if not remaining_sites:

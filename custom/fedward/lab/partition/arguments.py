@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labelled",
         type=from_0_to_1,
         metavar="SHARE",
-        help="share of its training labels that a site sees "
-        f"(default: 1, with FedPerl's ten sites {FEDPERL_SHARE})",
+        help="share of its training labels that a site sees, but at least one of each class that "
+        f"it has (default: 1, with FedPerl's ten sites {FEDPERL_SHARE})",
     )
     add(
         "--labelled-sites",

@@ -30,8 +30,9 @@ from fedward.lab.partition.divide import (
     divide_by,
     leaking_copies,
     lost_classes_note,
+    renamed_note,
     split_off_server,
-    unused_note,
+    unused,
     without_rows,
 )
 from fedward.lab.partition.faults import Decision, Faults
@@ -179,8 +180,12 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     faults.refuse()
     assert division is not None, "its error was noted, or follows from one that was"
     written = {**division.cut, **division.public}
-    pool = pool.noting(unused_note(pool, written, wanted.by, division.copies))
+    left_over = unused(pool, written, wanted.by, division.copies)
+    pool = pool.noting(left_over.reasons)
+    pool = replace(pool, doubts=(*pool.doubts, *left_over.displaced))
     pool = pool.noting(division.lost)
+    if wanted.by:
+        pool = pool.noting(renamed_note(pool, wanted.by))
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
     _refuse_other_sites(texts, out)
     _refuse_server_of_another_cut(texts, out)

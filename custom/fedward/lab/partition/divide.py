@@ -27,6 +27,11 @@ from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
 
+_DISPLACED = "belong to a group that has more images at another site"
+_MANY_DISPLACED = 0.1
+"""Share of the images above which those that are displaced are no side issue."""
+_MOST_NAMED = 5
+"""Sites that a note names."""
 AT_LEAST = 10
 """Training images that each site must have."""
 
@@ -295,8 +300,17 @@ def _training_counts(pool: Pool, cut: Cut) -> npt.NDArray[np.int64]:
     return class_counts(pool.labels[rows], len(pool.classes))
 
 
-def unused_note(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) -> list[str]:
-    """Return why images of a pool are at no site, with their numbers; empty if all are.
+class Unused(NamedTuple):
+    """What is to be said of the images of a pool that are at no site."""
+
+    reasons: Sequence[str]
+    """A note of why they are at none, with their numbers; empty without any."""
+    displaced: Sequence[str]
+    """A note of those whose group is at another site, if these are many; else empty."""
+
+
+def unused(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) -> Unused:
+    """Return what is to be said of the images of a pool that are at no site.
 
     Args:
         pool: the images.
@@ -304,28 +318,49 @@ def unused_note(pool: Pool, cut: Cut, column: str | None, copies: Collection[int
         column: that of :func:`divide_by`; None: the pool was divided evenly or by a law.
         copies: rows that were left out by :func:`without_rows`.
     """
-    unused = set(range(len(pool.labels)))
+    total = len(pool.labels)
+    unused_rows = set(range(total))
     for site_rows in cut.values():
-        unused.difference_update(*(rows.tolist() for rows in site_rows.values()))
-    if not unused:
-        return []
+        unused_rows.difference_update(*(rows.tolist() for rows in site_rows.values()))
     values = [known_or_empty(value) for value in pool.columns[column]] if column else []
     owner = np.zeros(len(pool.labels), np.int64)
     if column:
         sites = list(_site_names([value for value in values if value]))
         owner = _owners(pool.groups, values, sites)
     reasons = Counter[str]()
-    for row in unused:
+    for row in unused_rows:
         if row in copies:
             reasons["are copies of a picture in another of training, validation and test"] += 1
         elif column and not values[row]:
             reasons[f"have no value in {column}"] += 1
         elif owner[row] < 0:
-            reasons["belong to a group that has more images at another site"] += 1
+            reasons[_DISPLACED] += 1
         else:
             reasons["have no label to be evaluated by"] += 1
-    counts = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common())
-    return [f"Images at no site: {counts}."]
+    displaced = []
+    if reasons[_DISPLACED] > _MANY_DISPLACED * total:
+        displaced = [
+            f"{reasons.pop(_DISPLACED)} of {total} images are left out: they {_DISPLACED}, and a "
+            "group stays together. If the groups are wrong, name another column of groups "
+            f"({option('columns', {'group': 'COLUMN'})}) or none "
+            f"({option('columns', {'group': ''})})."
+        ]
+    counts = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common() if number)
+    return Unused([f"Images at no site: {counts}."] if counts else [], displaced)
+
+
+def renamed_note(pool: Pool, column: str) -> list[str]:
+    """Return which values of the column of sites are not the sites' names; empty if all are."""
+    name_of = _site_names([value for value in map(known_or_empty, pool.columns[column]) if value])
+    renamed = [f"{name} ({value})" for value, name in name_of.items() if name != value]
+    if not renamed:
+        return []
+    if len(renamed) > _MOST_NAMED:
+        renamed[_MOST_NAMED:] = [f"{len(renamed) - _MOST_NAMED} more"]
+    return [
+        f"Names of sites are values of {column} in letters that any file name may have: "
+        f"{listed(renamed)}. Options such as --without take these names."
+    ]
 
 
 def _owners(

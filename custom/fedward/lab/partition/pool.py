@@ -88,6 +88,8 @@ class Pool:
     """How its files become images."""
     notes: tuple[str, ...] = ()
     """What the person who cuts the data set should know."""
+    doubts: tuple[str, ...] = ()
+    """Why the cut may not be what the person wants; it is said last, each on lines of its own."""
     looks: Callable[[], Iterator[Look]] = no_looks
     """Opens the images, and yields what was seen of each row, in their order."""
     copies: tuple[tuple[int, ...], ...] = ()

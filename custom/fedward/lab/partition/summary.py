@@ -52,9 +52,11 @@ def summary(
         lines.append(_line(site, _cells(pool, site_rows, share), width))
     lines.append("")
     cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
-    for note in _notes(pool, cut, out):
+    for note in _notes(pool, cut, shares, out):
         lines += fold(note, _WIDTH)
     lines.append("")
+    for doubt in pool.doubts:
+        lines += [*fold(doubt, _WIDTH), ""]
     if better_command and len(measured_somewhere(pool, cut, "test")) < fewest_measured(
         pool.label_kind
     ):
@@ -137,7 +139,31 @@ def _cells(pool: Pool, site_rows: Mapping[str, Rows], share: float) -> tuple[str
     )
 
 
-def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
+def _labelled_note(pool: Pool, cut: Cut, shares: Sequence[float]) -> list[str]:
+    """Return a note where sites see more labels than asked for; empty if none does."""
+    wanted = 0.0
+    total = 0
+    asked = 0
+    seen = 0
+    for site_rows, share in zip(cut.values(), shares, strict=False):
+        if not 0 < share < 1:
+            continue
+        kinds = strata(pool.labels[site_rows["train"]])
+        counts = np.bincount(kinds[kinds >= 0])
+        wanted = share
+        total += int(counts.sum())
+        asked += round(share * int(counts.sum()))
+        seen += sum(apportion(counts, share))
+    if seen <= asked:
+        return []
+    kind = "class" if pool.label_kind.exclusive else "combination of findings"
+    return [
+        f"Sites see {seen} of {total} training labels, {seen / total:.1%} in place of "
+        f"{wanted:.1%}: each keeps at least one label of each {kind} that it has."
+    ]
+
+
+def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str]:
     """Return what a person should know of the cut."""
     spec: dict[str, Any] = pool.data_spec()
     notes = list(pool.notes)
@@ -150,6 +176,7 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
             notes.append(f"A {kind} becomes {count} images with its label. The table counts files.")
     for split, about in (("val", "validation"), ("test", "test")):
         notes += _measured_notes(pool, cut, split, about)
+    notes += _labelled_note(pool, cut, shares)
     if not pool.grouped:
         notes.append(
             "No column says which images are of one patient or lesion, so each image counts as "
