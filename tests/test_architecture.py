@@ -265,6 +265,7 @@ MAY_USE: dict[str, set[str]] = {
         "nets",
         "operation",
         "paper_jobs",
+        "private",
         "protocol",
         "registry",
         "report",

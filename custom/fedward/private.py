@@ -1,6 +1,9 @@
-"""Files for their owner alone, whatever the umask: images, their ids, and spent budgets."""
+"""Files for their owner alone, whatever the umask, and folders for one process at a time."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _FILE_MODE = 0o600
@@ -29,3 +32,24 @@ def shut(path: Path) -> None:
     paths = [path, *path.rglob("*")] if path.is_dir() else [path]
     for entry in paths:
         entry.chmod(_FOLDER_MODE if entry.is_dir() else _FILE_MODE)
+
+
+@contextmanager
+def locked(path: Path, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Hold the lock of a file or folder that exists; it leaves no file.
+
+    The operating system releases the lock when the process dies.
+
+    Args:
+        path: what to lock.
+        kind: of ``fcntl.flock``. By default only one process at a time holds the lock.
+
+    Raises:
+        OSError: the lock cannot be had without waiting, where ``kind`` says not to wait.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, kind)
+        yield
+    finally:
+        os.close(descriptor)

@@ -6,13 +6,12 @@ local disk: write-ahead logging shares memory between processes, which network f
 offer.
 """
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator, Sized
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from fedward import private
 from fedward.annotation import times
 from fedward.errors import DataError
 
@@ -159,7 +158,8 @@ class Database:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
-            with _folder_lock(folder):
+            # SQLite does not wait for a process that changes the mode of the journal.
+            with private.locked(folder):
                 self._make()
         except OSError as error:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
@@ -254,20 +254,6 @@ def add_answer(database: sqlite3.Connection, **values: str | float | None) -> No
 def places(values: Sized) -> str:
     """Return the placeholders of values in SQL, such as ``?, ?``."""
     return ", ".join("?" * len(values))
-
-
-@contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """Let only one process at a time open the queue.
-
-    SQLite does not wait for a process that changes the mode of the journal.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _statements(schema: str) -> Iterator[str]:

@@ -137,7 +137,7 @@ def _map(file: Path, dtype: type[T]) -> npt.NDArray[T]:
 @contextmanager
 def building(folder: Path) -> Iterator[None]:
     """Protect what this process makes in a folder from another's :func:`keep_newest`."""
-    with _locked(folder, fcntl.LOCK_SH):
+    with private.locked(folder, fcntl.LOCK_SH):
         yield
 
 
@@ -172,10 +172,10 @@ def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
     """
     old_files = [] if kept is None else newest_first(folder)[kept:]
     for file in old_files:
-        with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with suppress(OSError), private.locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.unlink()
             file.with_suffix(".json").unlink(missing_ok=True)
-    with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    with suppress(OSError), private.locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for unfinished in folder.glob(f"{BUILDING}*"):
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -198,14 +198,3 @@ def _age(file: Path) -> int:
         return -file.stat().st_mtime_ns
     except FileNotFoundError:  # removed by another process
         return 0
-
-
-@contextmanager
-def _locked(path: Path, operation: int) -> Iterator[None]:
-    """Hold a lock on a file or folder; raises OSError if it cannot be had without waiting."""
-    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(opened, operation)
-        yield
-    finally:
-        os.close(opened)

@@ -3,17 +3,15 @@
 A line has the hashes of the run folders that it was read from.
 """
 
-import fcntl
 import json
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.evaluation.names import OF_ANSWERS
@@ -234,24 +232,13 @@ def read_records(file: Path) -> dict[Cell, Record]:
     return records
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder; it leaves no file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def add_records(file: Path, added: Iterable[Record]) -> None:
     """Add results to a file at once, or replace those of the same cells.
 
     Lines are sorted by cell. Processes that add results at the same time take turns.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(file.parent):
+    with private.locked(file.parent):
         records = {**read_records(file), **{record.cell: record for record in added}}
         lines = [f"{json.dumps(asdict(records[cell]))}\n" for cell in sorted(records)]
         with replacing(file) as partial:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fedward import errors
+from fedward import errors, private
 from fedward.errors import FedwardError, WorkError
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def private_folder(parent: Path) -> Iterator[Path]:
     # The processes have the folder as their own, where a relative path would lead elsewhere.
     parent = parent.resolve()
     # Another job must not sweep between the making of this folder and its lock.
-    with _locked(parent):
+    with private.locked(parent):
         _sweep(parent)
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         lock = (folder / _LOCK).open("w")
@@ -64,17 +64,6 @@ def private_folder(parent: Path) -> Iterator[Path]:
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, which needs no file in it."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
 
 
 def _sweep(parent: Path) -> None:
