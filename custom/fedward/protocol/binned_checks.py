@@ -4,14 +4,13 @@ The counts must obey the small-count rule and fit together.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.arrays import Counts
 from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
-from fedward.protocol.fields import refusal
+from fedward.protocol.fields import require
 from fedward.protocol.messages import BinnedCounts, Metric
 from fedward.protocol.subgroup_checks import check_further_counts
 
@@ -58,13 +57,13 @@ def _check_one_answer_an_image(
     wrong = confusion.images - confusion.true_positives
     largest_total = max(total, total - unnamed)
     expected = f"no more images than the {test_images} of the metrics"
-    _require(where, largest_total <= test_images, expected)
+    require(where, largest_total <= test_images, expected)
     _require_no_small_count(f"{where}, images", confusion.images)
     _require_no_small_count(f"{where}, scores", counts.scores.images)
     _require_no_small_count(f"{where}, sure", confidence.images)
     images_of_cells = [cell[2] for cell in sent.cells]
     smallest_cell = min(images_of_cells, default=SMALLEST_COUNT)
-    _require(f"{where}, cells", smallest_cell >= SMALLEST_COUNT, "five images or more")
+    require(f"{where}, cells", smallest_cell >= SMALLEST_COUNT, "five images or more")
 
     cells_of_class = counts.cells.sum(axis=1)
     cells_of_answer = counts.cells.sum(axis=0)
@@ -83,7 +82,7 @@ def _check_one_answer_an_image(
     }
     _require_all(where, fits)
     are_shares = all(0 <= value <= _LARGEST_CONFIDENCE for value in sent.confidence)
-    _require(f"{where}, confidence", are_shares, "numbers from 0 to 1")
+    require(f"{where}, confidence", are_shares, "numbers from 0 to 1")
 
 
 def _check_each_class(
@@ -100,7 +99,7 @@ def _check_each_class(
         is_large = (images[is_counted] >= SMALLEST_COUNT).all()
         is_empty_elsewhere = not images[~is_counted].any()
         expected = f"{SMALLEST_COUNT} images or more of each class that is counted"
-        _require(f"{where}, {name}", bool(is_large and is_empty_elsewhere), expected)
+        require(f"{where}, {name}", bool(is_large and is_empty_elsewhere), expected)
     _require_no_small_count(f"{where}, scores", counts.scores.images)
     fits = {
         "scores": (confusion.total[is_counted] == test_images).all(),
@@ -111,7 +110,7 @@ def _check_each_class(
     _require_all(where, fits)
     # These exist only where an image has one answer.
     for name in ("cells", "sure", "right", "confidence"):
-        _require(f"{where}, {name}", not any(getattr(sent, name)), "none in a multi-label job")
+        require(f"{where}, {name}", not any(getattr(sent, name)), "none in a multi-label job")
 
 
 def _inside_fits(counts: AnswerCounts) -> bool:
@@ -133,28 +132,18 @@ def _check_form(where: str, sent: BinnedCounts, class_count: int) -> None:
     are_possible = all(max(pair) < class_count and pair[0] != pair[1] for pair in pairs)
     are_distinct = len(set(pairs)) == len(sent.cells)
     expected = "two different classes of the job and their images, each pair once"
-    _require(f"{where}, cells", are_possible and are_distinct, expected)
+    require(f"{where}, cells", are_possible and are_distinct, expected)
 
 
 def _require_no_small_count(where: str, counts: Counts) -> None:
     is_small = (counts > 0) & (counts < SMALLEST_COUNT)
-    _require(where, not is_small.any(), f"0, or {SMALLEST_COUNT} images or more")
+    require(where, not is_small.any(), f"0, or {SMALLEST_COUNT} images or more")
 
 
 def _require_length(where: str, values: Sequence[object], length: int) -> None:
-    _require(where, len(values) == length, f"{length} values")
+    require(where, len(values) == length, f"{length} values")
 
 
 def _require_all(where: str, fits: Mapping[str, object]) -> None:
     for name, holds in fits.items():
-        _require(f"{where}, {name}", bool(holds), "counts that fit the others")
-
-
-def _require(where: str, holds: bool, expected: str) -> None:
-    if not holds:
-        _refuse(where, expected)
-
-
-def _refuse(where: str, expected: str) -> NoReturn:
-    # What was found may be data, so that it is not named.
-    raise refusal(where, expected, "others")
+        require(f"{where}, {name}", bool(holds), "counts that fit the others")

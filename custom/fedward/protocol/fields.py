@@ -199,6 +199,15 @@ def refuse(where: str, expected: str, found: str) -> NoReturn:
     raise refusal(where, expected, found)
 
 
+def require(where: str, holds: bool, expected: str) -> None:
+    """Refuse a message of which something does not hold.
+
+    What was found may be data of a site, so that the error does not quote it.
+    """
+    if not holds:
+        refuse(where, expected, "others")
+
+
 def refuse_other_names(where: str, names: Iterable[Any], allowed: Collection[str]) -> None:
     """Raise RefusedError for names that are not among the allowed ones; none need be there."""
     unknown = sorted(str(name) for name in set(names) - set(allowed))

@@ -1,7 +1,6 @@
 """The checks of a site's counts by subgroup and by patient: their form, and the rule they obey."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from fedward.evaluation.subgroups import (
     SubgroupCounts,
 )
 from fedward.protocol.answer_rules import AnswerRules
-from fedward.protocol.fields import refusal
+from fedward.protocol.fields import require
 from fedward.protocol.messages import BinnedCounts, Clusters, SubgroupsOfColumn
 
 
@@ -31,17 +30,17 @@ def check_further_counts(
         rules: what answers of the job may hold.
     """
     if sent.subgroups is not None:
-        _require(f"{where}, subgroups", rules.subgroups, "none in this job")
+        require(f"{where}, subgroups", rules.subgroups, "none in this job")
         columns = [column.column for column in sent.subgroups]
         is_distinct = 0 < len(columns) == len(set(columns)) <= MOST_COLUMNS
-        _require(f"{where}, subgroups", is_distinct, f"1 to {MOST_COLUMNS} different columns")
+        require(f"{where}, subgroups", is_distinct, f"1 to {MOST_COLUMNS} different columns")
         by_column = [
             _checked_column(f"{where}, subgroups", column, counts) for column in sent.subgroups
         ]
         for place in range(len(counts.confusion.images)):
             _check_class(f"{where}, subgroups", by_column, counts, place)
     if sent.clusters is not None:
-        _require(f"{where}, clusters", rules.clusters, "none in this job")
+        require(f"{where}, clusters", rules.clusters, "none in this job")
         _check_clusters(f"{where}, clusters", sent.clusters, counts, rules.exclusive)
 
 
@@ -49,17 +48,17 @@ def _checked_column(where: str, column: SubgroupsOfColumn, counts: AnswerCounts)
     """Return the counts of a column that is possible by itself; refuse others."""
     names = column.groups
     is_named = 2 <= len(set(names)) == len(names) <= MOST_GROUPS and names[-1] == NOT_STATED
-    _require(f"{where}, groups", is_named, f"different ones, and {NOT_STATED} as the last")
+    require(f"{where}, groups", is_named, f"different ones, and {NOT_STATED} as the last")
     for rows in (column.images, column.right):
         is_whole = len(rows) == len(counts.confusion.images)
         is_whole = is_whole and all(len(row) == len(names) for row in rows)
-        _require(where, is_whole, "a count for each class and group")
+        require(where, is_whole, "a count for each class and group")
     by_group = SubgroupCounts.from_wire(column.model_dump())
     is_small = (by_group.images > 0) & (by_group.images < SMALLEST_COUNT)
     expected = f"0, or {SMALLEST_COUNT} images or more"
-    _require(f"{where}, images", not is_small.any(), expected)
+    require(f"{where}, images", not is_small.any(), expected)
     is_possible = bool((by_group.right <= by_group.images).all())
-    _require(f"{where}, right", is_possible, "no more right answers than images")
+    require(f"{where}, right", is_possible, "no more right answers than images")
     return by_group
 
 
@@ -70,25 +69,25 @@ def _check_class(
     images = {int(column.images[place].sum()) for column in columns}
     right = {int(column.right[place].sum()) for column in columns}
     is_of_the_same = len(images) == len(right) == 1
-    _require(where, is_of_the_same, "counts of the same images of a class in all columns")
+    require(where, is_of_the_same, "counts of the same images of a class in all columns")
     (kept,) = images
     if not kept:
         return
     missing = int(counts.confusion.images[place]) - kept
     small_groups = sum(int((column.images[place] == 0).sum()) for column in columns)
     expected = f"{LEFT_OUT} images left out for each group without a number"
-    _require(f"{where}, images", missing == LEFT_OUT * small_groups, expected)
+    require(f"{where}, images", missing == LEFT_OUT * small_groups, expected)
     (found_in_groups,) = right
     found = int(counts.confusion.true_positives[place])
     is_possible = found_in_groups <= found <= found_in_groups + missing
-    _require(f"{where}, right", is_possible, "right answers that fit those of the class")
+    require(f"{where}, right", is_possible, "right answers that fit those of the class")
 
 
 def _check_clusters(where: str, sent: Clusters, counts: AnswerCounts, exclusive: bool) -> None:
     images = counts.confusion.images
     for name in ("patients", "effective"):
         is_whole = len(getattr(sent, name)) == len(images)
-        _require(f"{where}, {name}", is_whole, "a count for each class")
+        require(f"{where}, {name}", is_whole, "a count for each class")
     patients = np.array([*sent.patients, sent.all_patients])
     # Of several labels there are no answers to all classes.
     effective = np.array([*sent.effective, sent.all_effective if exclusive else 0])
@@ -97,19 +96,9 @@ def _check_clusters(where: str, sent: Clusters, counts: AnswerCounts, exclusive:
         # Classes of fewer than five patients are in no number, or the others would give theirs.
         total = int(images[np.array(sent.effective) > 0].sum())
     most = np.array([*images, total])
-    _require(f"{where}, patients", bool((patients <= most).all()), "no more than images")
-    _require(f"{where}, effective", bool((effective <= most).all()), "no more than images")
+    require(f"{where}, patients", bool((patients <= most).all()), "no more than images")
+    require(f"{where}, effective", bool((effective <= most).all()), "no more than images")
     is_counted = (effective > 0) == (patients > 0)
     if not exclusive:
         is_counted[-1] = sent.all_effective == 0
-    _require(f"{where}, effective", bool(is_counted.all()), "0 where there are no patients alone")
-
-
-def _require(where: str, holds: bool, expected: str) -> None:
-    if not holds:
-        _refuse(where, expected)
-
-
-def _refuse(where: str, expected: str) -> NoReturn:
-    # What was found may be data, so that it is not named.
-    raise refusal(where, expected, "others")
+    require(f"{where}, effective", bool(is_counted.all()), "0 where there are no patients alone")

@@ -1,7 +1,6 @@
 """The checks of a survey: it has as many counts as it should, and they agree with each other."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 from fedward.evaluation.in_fives import (
     LEVELS,
@@ -13,7 +12,7 @@ from fedward.evaluation.in_fives import (
     is_short,
 )
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.protocol.fields import refusal
+from fedward.protocol.fields import require
 from fedward.protocol.messages import SurveyCounts
 
 
@@ -45,8 +44,9 @@ def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
 
 def _check_sizes(where: str, sent: SurveyCounts, most_images: int) -> None:
     different_sizes = {(size.width, size.height) for size in sent.sizes}
-    if len(different_sizes) < len(sent.sizes) or len(sent.sizes) > MOST_SIZES:
-        _refuse(where, f"at most {MOST_SIZES} different ones")
+    are_different = len(different_sizes) == len(sent.sizes)
+    are_few = len(sent.sizes) <= MOST_SIZES
+    require(where, are_different and are_few, f"at most {MOST_SIZES} different ones")
     _check_sum(where, [size.images for size in sent.sizes], most_images)
 
 
@@ -61,14 +61,16 @@ def _check_patients(where: str, sent: SurveyCounts) -> None:
 
 
 def _check_columns(where: str, sent: SurveyCounts, most_images: int) -> None:
-    if len(sent.columns) > MOST_COLUMNS or not all(is_short(name) for name in sent.columns):
-        _refuse(where, f"at most {MOST_COLUMNS} columns with short names")
+    are_few = len(sent.columns) <= MOST_COLUMNS
+    have_short_names = all(is_short(name) for name in sent.columns)
+    require(where, are_few and have_short_names, f"at most {MOST_COLUMNS} columns with short names")
     for counts in sent.columns.values():
         # One value more is for all the values that are not listed.
-        has_too_many = len(counts) > MOST_VALUES + 1
-        has_long_value = not all(is_short(value) for value in counts)
-        if has_too_many or has_long_value or 0 in counts.values():
-            _refuse(where, f"at most {MOST_VALUES} short values, each with images")
+        are_few = len(counts) <= MOST_VALUES + 1
+        are_short = all(is_short(value) for value in counts)
+        have_images = 0 not in counts.values()
+        expected = f"at most {MOST_VALUES} short values, each with images"
+        require(where, are_few and are_short and have_images, expected)
         _check_sum(where, list(counts.values()), most_images)
 
 
@@ -87,14 +89,9 @@ def _check_intervals(where: str, counts: Sequence[int], length: int, most_images
 
 
 def _check_sum(where: str, counts: Sequence[int], most_images: int) -> None:
-    if sum(counts) > most_images:
-        _refuse(where, f"at most the {most_images} images that there may be")
+    expected = f"at most the {most_images} images that there may be"
+    require(where, sum(counts) <= most_images, expected)
 
 
 def _check_length(where: str, values: Sequence[object], length: int) -> None:
-    if len(values) != length:
-        _refuse(where, f"{length} values")
-
-
-def _refuse(where: str, expected: str) -> NoReturn:
-    raise refusal(where, expected, "others")
+    require(where, len(values) == length, f"{length} values")
