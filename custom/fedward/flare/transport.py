@@ -12,7 +12,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from fedward.errors import FedwardError, RunError
 from fedward.flare.process_memory import Memory
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.protocol.transport import Deliver
+from fedward.protocol.transport import Deliver, failed
 from fedward.protocol.wire import Message
 
 _TICK = 0.1
@@ -53,7 +53,7 @@ class FlareTransport:
                 if site in connected:
                     tasks[site] = self._send(site, request, timeout, answers)
                 else:
-                    deliver(site, _failed(site, request, "not connected to this job"))
+                    deliver(site, failed(site, request, "not connected to this job"))
             self._memory.trim()  # The sites are at work now, and nobody waits for this process.
             while tasks:
                 if self._controller.abort_signal.triggered:
@@ -109,19 +109,15 @@ def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver
         # The server loop reports a site whose deadline has passed by itself.
         if status != TaskCompletionStatus.TIMEOUT:
             reason = f"FLARE gave up the task: {status.value}"
-            deliver(site, _failed(site, requests[site], reason))
+            deliver(site, failed(site, requests[site], reason))
 
 
 def _answer(site: str, request: Message, result: Any) -> Message:
     code = result.get_return_code()
     if code != ReturnCode.OK:
         reason = f"FLARE returned {code}; the details are in the site's own log"
-        return _failed(site, request, reason)
+        return failed(site, request, reason)
     try:
         return Message(*unpack(result))
     except FedwardError as error:
-        return _failed(site, request, str(error))
-
-
-def _failed(site: str, request: Message, reason: str) -> Message:
-    return Message({"site": site, "round": request.meta["round"], "error": reason})
+        return failed(site, request, str(error))

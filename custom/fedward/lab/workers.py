@@ -21,7 +21,7 @@ import numpy as np
 from fedward.errors import WorkError, option
 from fedward.lab.processes import begin_process, fork_server
 from fedward.methods import job_of
-from fedward.protocol.transport import Deliver
+from fedward.protocol.transport import Deliver, failed
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.terminal import reason
@@ -243,7 +243,7 @@ def _died(site: str, request: Message, exit_code: int | None) -> Message:
         found=end,
     )
     _log.error("%s", error)
-    return Message({"site": site, "round": request.meta["round"], "error": reason(str(error))})
+    return failed(site, request, reason(str(error)))
 
 
 # --- In a worker process

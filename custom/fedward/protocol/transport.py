@@ -9,6 +9,11 @@ Deliver = Callable[[str, Message], None]
 """Takes the name of a site and its answer."""
 
 
+def failed(site: str, request: Message, reason: str) -> Message:
+    """Return what stands for a site's answer where none of use has come."""
+    return Message({"site": site, "round": request.meta["round"], "error": reason})
+
+
 class Transport(Protocol):
     """Carries one request to each named site and delivers each answer once, as it arrives."""
 

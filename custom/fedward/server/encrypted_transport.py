@@ -21,7 +21,7 @@ from fedward.methods.weight_limits import effective_number
 from fedward.protocol import answer_checks, wire
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
-from fedward.protocol.transport import Deliver, Transport
+from fedward.protocol.transport import Deliver, Transport, failed
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SAME_CONTEXT, Adder
 from fedward.security.encryption_site import mean_digest
@@ -132,12 +132,12 @@ class EncryptedTransport:
                 total = sums.setdefault(str(content.key), _Sum())
                 self._add(total, content, answer, request.meta["task"])
             except WireError as error:
-                deliver(site, _failed(site, request, str(error)))
+                deliver(site, failed(site, request, str(error)))
 
         self._inner.exchange(requests, timeout, collect)
         chosen, left_out = _of_most_sites(list(sums.values()))
         for site in left_out:
-            deliver(site, _failed(site, requests[site], _other_key(chosen)))
+            deliver(site, failed(site, requests[site], _other_key(chosen)))
         if chosen is not None:
             self._finish(chosen, requests, timeout, deliver)
 
@@ -159,7 +159,7 @@ class EncryptedTransport:
             mean = self._decrypt(total, requests, timeout)
         except (WireError, _NoMeanError) as error:
             for site in total.sites:
-                deliver(site, _failed(site, requests[site], str(error)))
+                deliver(site, failed(site, requests[site], str(error)))
             return
         size = sum(array.nbytes for array in mean.values())
         for site, answer in total.answers.items():
@@ -324,7 +324,3 @@ def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
 
 def _no_mean(expected: str, found: str, remedy: str = _STAYS) -> _NoMeanError:
     return _NoMeanError("secure aggregation", remedy, expected=expected, found=found)
-
-
-def _failed(site: str, request: Message, reason: str) -> Message:
-    return Message({"site": site, "round": request.meta["round"], "error": reason})
