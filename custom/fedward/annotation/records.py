@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
+from fedward.terminal import one_line
+
 CANNOT_TELL = "cannot tell"
 """The answer in place of a class for an image whose class the reader cannot see."""
 UNUSABLE = "unusable"
@@ -204,13 +206,9 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
     lines = ["", f"{title}: {len(items)}"]
-    lines += [f"  - {_one_line(item)}" for item in items]
+    # No item can pass for several lines of the account.
+    lines += [f"  - {one_line(item)}" for item in items]
     return lines
-
-
-def _one_line(text: str) -> str:
-    """Return a text that cannot pass for several lines of the account."""
-    return " ".join(text.split())
 
 
 def _conflict_text(conflict: Conflict) -> str:
