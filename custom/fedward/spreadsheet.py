@@ -10,15 +10,20 @@ back with it.
 """
 
 
+def is_formula(text: str) -> bool:
+    """Return whether some spreadsheet that opens a CSV would compute a text in it."""
+    return _FORMULA.match(text) is not None
+
+
 def inert(cell: object) -> object:
     """Return a cell with a quote in front if it is a text that looks like a formula."""
-    if isinstance(cell, str) and _FORMULA.match(cell):
+    if isinstance(cell, str) and is_formula(cell):
         return f"'{cell}"
     return cell
 
 
 def as_it_was(cell: str) -> str:
     """Return the text that :func:`inert` was given."""
-    if cell.startswith("'") and _FORMULA.match(cell):
+    if cell.startswith("'") and is_formula(cell):
         return cell[1:]
     return cell

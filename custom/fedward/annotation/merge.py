@@ -16,10 +16,10 @@ from fedward.annotation.records import (
     Refused,
     Return,
     Returned,
-    is_formula,
     plain_name,
 )
 from fedward.annotation.rules import Rules
+from fedward.spreadsheet import is_formula
 
 _LONGEST_ID = 500
 """The most letters of an id that the site file does not name."""

@@ -28,8 +28,8 @@ LONGEST_NAME = 80
 """The most letters of a reader's name."""
 NOBODY = "unknown"
 """The annotator of an answer whose file names none."""
-NO_FORMULA = "a reader's name that does not begin with = + - @ or a control character"
-"""The text that refuses a name for which :func:`is_formula` holds."""
+NO_FORMULA = "a reader's name that does not begin with = + - @"
+"""The text that refuses a name for which :func:`fedward.spreadsheet.is_formula` holds."""
 
 
 def plain_name(name: str) -> str:
@@ -49,11 +49,6 @@ def plain_comment(text: str) -> str:
     """Return a comment on one line, without invisible letters."""
     words = " ".join(unicodedata.normalize("NFC", text).split())
     return "".join(letter for letter in words if letter.isprintable())[:LONGEST_COMMENT]
-
-
-def is_formula(name: str) -> bool:
-    """Return whether a spreadsheet that opens an exported CSV may take a name for a formula."""
-    return name[:1] in tuple("=+-@") or not name[:1].isprintable()
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from fedward.annotation.records import (
     LONGEST_COMMENT,
     NO_FORMULA,
     Remark,
-    is_formula,
     plain_comment,
     plain_name,
 )
 from fedward.errors import DataError
 from fedward.labels import NO_FINDING
+from fedward.spreadsheet import is_formula
 
 KEYS = "1234567890aghijkmoprtvyz"
 """Keys of the classes, in their order; the other letters have other meanings."""
