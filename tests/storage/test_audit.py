@@ -389,9 +389,18 @@ def test_opening_a_sound_log_writes_nothing(folder):
 
 
 def test_a_sound_run_passes_with_and_without_sites_logs(whole):
-    expected_text = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 10 files"
-    assert str(verify(whole)) == f"{expected_text}; 0 lines of sites' logs"
-    assert str(verify(whole, site_logs(whole))) == f"{expected_text}; 12 lines of sites' logs"
+    numbers = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 10 files"
+    assert str(verify(whole)).splitlines() == [
+        "Nothing was changed, as far as the run alone can tell.",
+        numbers,
+    ]
+    logs = site_logs(whole)
+    assert str(verify(whole, logs)).splitlines() == [
+        f"Nothing was changed, as far as the run and the logs of {len(logs)} sites can tell.",
+        f"{numbers}; 12 lines of sites' logs",
+    ]
+    first_line = str(verify(whole, logs[:1])).splitlines()[0]
+    assert first_line == ("Nothing was changed, as far as the run and the log of 1 site can tell.")
 
 
 @pytest.mark.parametrize(
@@ -1630,7 +1639,9 @@ def test_a_run_killed_at_a_commit_or_while_it_resumes_passes(
 def test_the_command_says_yes_or_names_the_line(folder, capsys):
     command = ["audit", "verify", str(folder), "--site", *map(str, site_logs(folder))]
     assert main(command) == 0
-    assert capsys.readouterr().out.startswith("audit.jsonl: 15 lines, last hash ")
+    verdict, numbers = capsys.readouterr().out.splitlines()
+    assert verdict == "Nothing was changed, as far as the run and the logs of 3 sites can tell."
+    assert numbers.startswith("audit.jsonl: 15 lines, last hash ")
     write(folder, log_of(folder)[:-1])
     assert main(command) == 1
     assert capsys.readouterr().err.startswith("fedward: audit.jsonl, line 15: expected 15 lines")
@@ -1639,7 +1650,9 @@ def test_the_command_says_yes_or_names_the_line(folder, capsys):
 def test_the_command_reads_sites_logs_alone_too(folder, capsys):
     one, two, _ = site_logs(folder)
     assert main(["audit", "verify", "--site", str(one), str(two)]) == 0
-    assert capsys.readouterr().out.startswith(
+    verdict, first, _ = capsys.readouterr().out.splitlines()
+    assert verdict == "Nothing was changed, as far as each log alone can tell."
+    assert first.startswith(
         f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail"
     )
     assert main(["audit", "verify"]) == 2

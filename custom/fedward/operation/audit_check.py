@@ -42,6 +42,8 @@ class Verified:
     """Hash of the last one."""
     files: int
     """Number of files that are as the log names them at the end of the run."""
+    logs: int
+    """Number of sites' logs that were given."""
     answers: int
     """Number of lines of sites' logs; the audit log agrees with all of them."""
     later: int
@@ -57,8 +59,14 @@ class Verified:
     """Whether its best model is the best of all rounds for certain; see :func:`check_results`."""
 
     def __str__(self) -> str:
-        text = f"{LOG}: {self.lines} lines, last hash {self.last_hash}; {self.files} files; "
-        text += f"{self.answers} lines of sites' logs"
+        witnesses = "the run alone"
+        if self.logs:
+            logs = "log of 1 site" if self.logs == 1 else f"logs of {self.logs} sites"
+            witnesses = f"the run and the {logs}"
+        text = f"Nothing was changed, as far as {witnesses} can tell.\n"
+        text += f"{LOG}: {self.lines} lines, last hash {self.last_hash}; {self.files} files"
+        if self.logs:
+            text += f"; {self.answers} lines of sites' logs"
         if self.later:
             text += f", {self.later} answers after their end"
         if self.unknown:
@@ -124,6 +132,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         lines=len(rows),
         last_hash=str(rows[-1]["hash"]),
         files=files,
+        logs=len(records),
         answers=sum(len(record.rows) for record in records),
         later=sum(len(answers.later) for answers in answers_of_logs),
         unused=sum(answers.unused for answers in answers_of_logs),

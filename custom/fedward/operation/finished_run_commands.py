@@ -186,8 +186,9 @@ def _verify(options: argparse.Namespace) -> int:
     if options.run:
         print(verify(options.run, options.site))
     elif options.site:
-        for file in options.site:
-            print(read_site_log(file))
+        records = [read_site_log(file) for file in options.site]
+        which = "each log" if len(records) > 1 else "the log"
+        print(f"Nothing was changed, as far as {which} alone can tell.", *records, sep="\n")
     else:
         raise ConfigError(
             "fedward audit verify needs a run folder, --site with sites' logs, or both",
