@@ -8,6 +8,7 @@ import errno
 import json
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
 from fedward.storage.info import INTERRUPTED
+from fedward.storage.run_folder import RunFolder
 from run_files import assert_equal, weights
 
 TINY = [
@@ -470,6 +472,29 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
         json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()
     ]
     assert rounds == [1, 2]
+
+
+def test_ctrl_c_that_is_pressed_twice_ends_a_run_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = RunFolder.report
+
+    def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def impatient(self: RunFolder, write: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        report(self, write)
+
+    monkeypatch.setattr(LocalTransport, "exchange", interrupted)
+    monkeypatch.setattr(RunFolder, "report", impatient)
+    folder = tmp_path / "run"
+    handler = signal.getsignal(signal.SIGINT)
+    assert run("run", "fedavg", "--out", folder, "--sites", 2, *SET) == 130
+    out, err = capsys.readouterr()
+    assert f"folder: {folder}\n" in out
+    assert err.splitlines()[-1] == f"fedward run --resume {folder}"
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_what_never_began_cannot_be_resumed(

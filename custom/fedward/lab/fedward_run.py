@@ -5,10 +5,15 @@ Imports nothing heavy before it runs.
 
 import argparse
 import json
+import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     from fedward.console.events import ClosingLine, Events
     from fedward.lab.simulation import Simulation
     from fedward.paper_jobs import PaperJob
+
+_PATIENCE = 10.0
+"""Seconds after Ctrl-C in which another means the same."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -264,16 +272,39 @@ def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: boo
     start = simulation.resume if resume else simulation.run
     listener = _program_listener(options)
     if listener:
-        start(listener)
+        with _one_interruption():
+            start(listener)
         return 0
     from fedward.console.console import Console
     from fedward.console.live_line import live_line
     from fedward.console.progress import Progress
 
     progress = Progress(options.workers)
-    with live_line(progress):
+    with _one_interruption(), live_line(progress):
         start(Console(progress=progress))
     return 0
+
+
+@contextmanager
+def _one_interruption() -> Iterator[None]:
+    """Let Ctrl-C interrupt what is in the ``with`` block once, however often it is pressed.
+
+    The end of a run, with its report, takes seconds. Pressed again after :data:`_PATIENCE` it
+    interrupts that, too.
+    """
+    last = -math.inf
+
+    def interrupt(*_: object) -> None:
+        nonlocal last
+        if time.monotonic() - last > _PATIENCE:
+            last = time.monotonic()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _program_listener(options: argparse.Namespace) -> "Events | ClosingLine | None":
