@@ -872,10 +872,14 @@ COMMAND = [
 def test_a_file_where_a_folder_is_to_be_is_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run").write_text("a file")
-    text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
-    assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
-    assert "name another folder" in text
+    file = tmp_path / "run"
+    file.write_text("a file")
+    for folder in (file, file / "below"):
+        text = refused(capsys, 1, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
+        assert text == (
+            f"fedward: {file}: expected a folder, or a place for one, found a file of that name. "
+            "Name a folder, or rename the file.\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
@@ -203,12 +204,25 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
     except OSError:
         place = "standard output"
         _drop_output()
+    file = _file_at(Path(place)) if place else None
+    if file and isinstance(error, FileExistsError | NotADirectoryError):
+        return FedwardError(
+            str(file),
+            expected="a folder, or a place for one",
+            found="a file of that name",
+            remedy="Name a folder, or rename the file.",
+        )
     return FedwardError(
         str(place or "standard output"),
         expected="a place that can be read and written",
         found=getattr(error, "strerror", None) or _WRAPPED_REASON.sub(r"\1", str(error)),
         remedy="Make room there, or name another folder.",
     )
+
+
+def _file_at(place: Path) -> Path | None:
+    """Return the file that a place is or would be below; None if there is none."""
+    return next((part for part in (place, *place.parents) if part.is_file()), None)
 
 
 def _drop_output() -> None:
