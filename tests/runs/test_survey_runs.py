@@ -155,7 +155,8 @@ def test_the_page_says_what_follows(run: Path) -> None:
     assert (
         "site-2&#39;s images are darker than those of most sites: median 0.17 against 0.68" in page
     )
-    assert "Without test images: site-2 and site-3" in page
+    told = "No test images, or fewer than five patients of each class: site-2 and site-3."
+    assert told in page
     assert "data:image" not in page
     assert not (run / "clinician.html").exists()
 
