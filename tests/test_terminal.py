@@ -99,6 +99,11 @@ def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
         f"  {command},",
         "  or name another run-folder.",
     ]
+    assert fold("Change it with --set data.views=colour, or --pooled.", 23) == [
+        "Change it with",
+        "--set data.views=colour,",
+        "or --pooled.",
+    ]
     assert fold("") == []
 
 

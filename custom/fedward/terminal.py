@@ -41,6 +41,8 @@ _QUOTED = re.compile(r"""`[^`\n]*`|(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
 """Commands between backticks, and words in quotes, as a shell or a sentence has them.
 
 An apostrophe within a word is no quote."""
+_OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*) (?=\S)")
+"""An option and the space before its value."""
 _MOST_SPACES = 8
 """Spaces that a path may have to be recognised."""
 LONGEST_REASON = 500
@@ -208,8 +210,8 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
     """Return a text in lines of at most ``width`` columns; an empty one has no line.
 
     Commands between backticks, paths, and what is in quotes stay whole, so that they can be copied:
-    they get a line of their own, which is longer if need be. A path with spaces is recognised if it
-    exists.
+    they get a line of their own, which is longer if need be. An option stays beside its value. A
+    path with spaces is recognised if it exists.
 
     Args:
         text: of one paragraph.
@@ -225,6 +227,7 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
         break_on_hyphens=False,
     )
     whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), text)
+    whole = _OPTION.sub(rf"\1{_HELD}", whole)
     return [line.replace(_HELD, " ") for line in wrapper.wrap(_with_whole_paths(whole))]
 
 
