@@ -22,10 +22,11 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from fedward import __version__, cli
-from fedward.config import DERMOSCOPY, Experiment
+from fedward.config import DERMOSCOPY, DataSpec, Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
+from fedward.lab.fedward_run import _exceptions
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
 from fedward.storage.info import INTERRUPTED
@@ -424,6 +425,16 @@ def test_other_classes_are_of_another_data_set(tmp_path: Path) -> None:
     job = tmp_path / "chest.json"
     job.write_text(load_experiment("fedavg", [*change, "data.name=chest"]).model_dump_json())
     assert load_experiment(str(job), ["data.classes=[a, b]"]).data.name == "chest"
+
+
+def test_what_data_json_does_not_decide_is_named_with_its_source() -> None:
+    fields = {"classes": ["a", "b", "c"], "image_size": 32, "channels": 1}
+    same = DataSpec.model_validate(fields)
+    assert _exceptions(["rounds=2"], fields, same) == ""
+    other = same.model_copy(update={"classes": ("a", "b"), "image_size": 224})
+    assert _exceptions(["data.classes=[a, b]"], fields, other) == (
+        ", but classes by --set and image_size by the paper"
+    )
 
 
 def test_no_change_gives_the_shipped_job() -> None:

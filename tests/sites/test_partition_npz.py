@@ -383,7 +383,7 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     changes = [word for change in small for word in ("--set", change)]
     assert cli.main(["run", "fedavg", "--site-files", "sites", *changes, "--out", "run"]) == 0
     said = (
-        "images as in sites/data.json, unless --set says otherwise: 2 classes, 16 pixels,\n"
+        "images as in sites/data.json, but image_size by --set: 2 classes, 16 pixels,\n"
         "grey, views upright\n"
     )
     assert capsys.readouterr().out.startswith(said)

@@ -12,12 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, did_you_mean
@@ -333,13 +333,37 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if of_paper is not None:
         _note(options, _needs(of_paper, experiment, synthetic=not options.site_files))
     if data_fields:
-        exception = "--set says otherwise" if of_paper is None else "the paper or --set differs"
+        exceptions = _exceptions(options.set, data_fields, experiment.data)
         text = (
-            f"images as in {options.site_files / DATA_FILE}, unless {exception}: "
+            f"images as in {options.site_files / DATA_FILE}{exceptions}: "
             f"{_described(experiment.data)}"
         )
         _note(options, "\n".join(fold(text)))
     return experiment
+
+
+def _exceptions(changes: Sequence[str], data_fields: Mapping[str, Any], data: DataSpec) -> str:
+    """Return which fields of data.json do not hold, and what holds in their place; may be empty.
+
+    Args:
+        changes: ``--set KEY=VALUE``.
+        data_fields: of data.json.
+        data: the job's.
+    """
+    keys = [change.partition("=")[0] for change in changes]
+    of_options = [key.removeprefix("data.") for key in keys if key.startswith("data.")]
+    in_file = DataSpec.model_validate(data_fields)
+    of_paper = [
+        name
+        for name in data_fields
+        if name not in of_options and getattr(in_file, name) != getattr(data, name)
+    ]
+    exceptions = [
+        f"{', '.join(names)} by {source}"
+        for names, source in ((of_options, "--set"), (of_paper, "the paper"))
+        if names
+    ]
+    return f", but {' and '.join(exceptions)}" if exceptions else ""
 
 
 def _described(data: DataSpec) -> str:
