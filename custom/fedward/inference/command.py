@@ -189,11 +189,11 @@ def _evaluate(options: argparse.Namespace) -> int:
             found=", ".join(repeated),
         )
     require_one_site(options.site_file)
+    model = _model(options)
     if options.out is None:  # Set here, because an error of the disk names it.
         site = read_site_file(options.site_file).site
         options.out = Path(f"{site}-{options.split}-evaluation.json")
     require_own_place(options.out, options.run, [options.site_file], is_evaluation)
-    model = _model(options)
     groups = dict(options.groups) or None
     evaluation = evaluate(model, options.site_file, options.split, groups, options.by)
     with whole(options.out) as partial, open(partial, "wb", opener=private.opener) as file:
