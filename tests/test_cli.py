@@ -577,13 +577,49 @@ def test_a_finished_run_is_left_as_it_is(
 # --- report
 
 
+def copied(finished: Path, folder: Path, **data: Any) -> Path:
+    """Return a copy of a run that passes for another, whose data have these fields."""
+    shutil.copytree(finished, folder)
+    content = info(folder)
+    content["id"] = folder.name.encode().hex().zfill(32)
+    content["experiment"]["data"] |= data
+    (folder / "run.json").write_text(json.dumps(content))
+    return folder
+
+
 def test_a_report_is_written_and_can_compare(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (finished / "report.html").unlink(missing_ok=True)
-    assert run("report", finished, "--compare", finished) == 0
-    assert capsys.readouterr().out.strip() == str(finished / "report.html")
-    assert "<html" in (finished / "report.html").read_text()
+    other = copied(finished, tmp_path / "other")
+    reordered = info(finished)["experiment"]["data"]["classes"][::-1]
+    alike = copied(finished, tmp_path / "alike", classes=reordered)
+    assert run("report", finished, "--compare", other, alike) == 0
+    out, err = capsys.readouterr()
+    assert (out.strip(), err) == (str(finished / "report.html"), "")
+    page = (finished / "report.html").read_text()
+    assert "<html" in page
+    assert "(alike)" in page
+
+
+def test_a_report_compares_with_no_run_of_other_classes(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = copied(finished, tmp_path / "unlike", classes=["benign", "malignant"])
+    assert run("report", finished, "--compare", other) == 0
+    assert capsys.readouterr().err == (
+        f"fedward: {other} is left out of the report: its model tells other classes apart than "
+        f"that of {finished}, so that their numbers do not compare\n"
+    )
+    assert "(unlike)" not in (finished / "report.html").read_text()
+
+
+def test_a_report_does_not_compare_a_run_with_itself(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "found the run whose report is written" in refused(
+        capsys, 2, "report", finished, "--compare", finished
+    )
 
 
 def test_no_report_of_what_is_no_run(

@@ -7,11 +7,16 @@ heavy before it runs.
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, FedwardError
 from fedward.operation.folders import is_kit
 from fedward.terminal import complain, one_line
+
+if TYPE_CHECKING:
+    from fedward.storage.info import RunInfo
 
 
 def add_status(parser: argparse.ArgumentParser) -> None:
@@ -175,8 +180,45 @@ def _status(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from fedward.report.rewriting import rewrite_report
 
-    print(rewrite_report(options.run, options.compare))
+    print(rewrite_report(options.run, _comparable(options.run, options.compare)))
     return 0
+
+
+def _comparable(run: Path, others: Sequence[Path]) -> list[Path]:
+    """Return the runs whose numbers say something beside a run's; say which are left out.
+
+    Raises:
+        ConfigError: one of them is the run itself.
+    """
+    from fedward.storage.info import read_info
+
+    if not others:
+        return []
+    info = read_info(run)
+    comparable = []
+    for folder in others:
+        other = read_info(folder)
+        if other.id == info.id:
+            raise ConfigError(
+                f"--compare {folder}",
+                "Name another run.",
+                expected="another run",
+                found="the run whose report is written",
+            )
+        if _answers(other) == _answers(info):
+            comparable.append(folder)
+        else:
+            complain(
+                f"{folder} is left out of the report: its model tells other classes apart than "
+                f"that of {run}, so that their numbers do not compare"
+            )
+    return comparable
+
+
+def _answers(info: "RunInfo") -> tuple[frozenset[str], bool]:
+    """Return the classes of a run's model, and whether an image may show several."""
+    data = info.experiment.get("data", {})
+    return frozenset(data.get("classes", ())), bool(data.get("multi_label"))
 
 
 def _verify(options: argparse.Namespace) -> int:
