@@ -21,7 +21,7 @@ from fedward.report.model_file import ModelFile
 from fedward.report.page import _settings
 from fedward.report.site_order import community_order
 from fedward.runs.exchanges import merged_rounds
-from fedward.storage.info import Summary
+from fedward.storage.info import INTERRUPTED, Summary
 from fedward.text import natural
 
 KEY = "balanced_accuracy"
@@ -311,6 +311,17 @@ def test_a_run_that_did_not_end_well_says_so_first(make_run, status, words):
     html, page = report(make_run(rounds=3, status=status))
     assert words in page.text
     assert html.index('class="banner') < html.index('id="results"')
+
+
+def test_a_run_that_a_person_stopped_has_not_failed(make_run):
+    folder = make_run(rounds=3, status="failed")
+    info = json.loads((folder / "run.json").read_text())
+    info["summary"]["reason"] = INTERRUPTED
+    (folder / "run.json").write_text(json.dumps(info))
+    text = report(folder)[1].text
+    assert "This run was stopped by a person, with 3 rounds on record." in text
+    assert "fedward status FOLDER names the command that continues it" in text
+    assert "This run failed" not in text
 
 
 def test_a_finished_run_has_no_banner(full):

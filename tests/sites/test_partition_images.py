@@ -271,7 +271,7 @@ def test_folders_of_splits_are_kept(tmp_path):
 def test_a_csv_in_a_folder_of_classes_is_pointed_out(tmp_path):
     root = folders(tmp_path / "eyes", {"A": 20, "B": 20})
     (root / "meta.csv").write_text("x")
-    assert "meta.csv" in " ".join(read_folder(root).notes)
+    assert "meta.csv" in " ".join(read_folder(root).doubts)
 
 
 def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):

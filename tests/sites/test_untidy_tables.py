@@ -284,6 +284,9 @@ def test_blanks_and_empty_labels_are_counted(images, tmp_path):
     assert "Rows without a label: 6." in pool.notes
 
 
+DECIDED = {"unknown": "", "benign": "Benign"}
+
+
 def test_folders_of_classes_are_decided_alike(tmp_path):
     for number in range(4):
         for name in ("benign", "Benign", "unknown", "malignant"):
@@ -292,11 +295,17 @@ def test_folders_of_classes_are_decided_alike(tmp_path):
     (tmp_path / "f" / "empty").mkdir()
     with pytest.raises(DataError, match=r"as in --labels unknown= benign=Benign \("):
         read_folder(tmp_path / "f", choices=LabelChoices({}))
-    pool = read_folder(tmp_path / "f", choices=LabelChoices({"unknown": "", "benign": "Benign"}))
+    pool = read_folder(tmp_path / "f", choices=LabelChoices(DECIDED))
     assert pool.classes == ("Benign", "malignant")
     assert sorted(pool.labels.tolist()) == [-1] * 4 + [0] * 8 + [1] * 4
-    assert "Images that lie in no folder of a class and are left out: 1." in pool.notes
+    assert pool.doubts == ("1 of 17 images lie in no folder of a class and are left out.",)
     assert "Folders without an image, which are no classes: empty." in pool.notes
+    (tmp_path / "f" / "all of them.csv").write_text("image,label\n")
+    doubt = read_folder(tmp_path / "f", choices=LabelChoices(DECIDED)).doubts[1]
+    assert doubt == (
+        "all of them.csv is not read. If it lists the images, cut by it: "
+        f"`fedward partition '{tmp_path / 'f' / 'all of them.csv'}'`, with the same options."
+    )
     for number in range(2):
         write_image(tmp_path / "g" / "A" / "train" / f"{number}.png", number)
         write_image(tmp_path / "g" / "B" / "Test" / f"{number}.png", number)

@@ -1,11 +1,11 @@
 """An evaluation as text for an 80-column terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from fedward.errors import listed
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.terminal import fold
 
 _WIDTH = 80
 _REFER = 0.9
@@ -55,7 +55,7 @@ def lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _referral(evaluation)
         yield ""
-    yield from wrap(_notes(evaluation), _WIDTH)
+    yield from fold(_notes(evaluation), _WIDTH)
 
 
 def _number(estimate: Mapping[str, float | None] | None) -> str:

@@ -14,6 +14,7 @@ from fedward.runs.sentences import MOST_NAMED, named, network_parts, no_head, no
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.runs.verdict import Verdict
+from fedward.storage.info import INTERRUPTED
 from fedward.text import count
 
 _CLOSE = 0.05
@@ -28,6 +29,11 @@ def banner(run: Run) -> str | None:
         return None
     rounds = max((row.round for row in run.rounds), default=0)
     recorded = f"{count(rounds, 'round')} on record"
+    if run.info.status == "failed" and run.info.summary.reason == INTERRUPTED:
+        return (
+            f"This run was stopped by a person, with {recorded}. In a terminal, fedward status "
+            "FOLDER names the command that continues it."
+        )
     if run.info.status == "failed":
         reason = run.info.summary.reason or "no reason was recorded"
         return f"This run failed, with {recorded}: {reason}"

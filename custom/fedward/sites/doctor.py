@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,7 +39,7 @@ from fedward.sites.site_csv import read_entries, table_notes
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.subgroups import NOT_STATED
 from fedward.sites.unused_columns import patients_note, unused_like_patients
-from fedward.terminal import shortened
+from fedward.terminal import fold, shortened
 from fedward.text import count
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
         return []
     lines = ["", title]
     for item in items:
-        lines += wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        lines += fold(item, _WIDTH, "  - ", "    ")
     return lines
 
 
@@ -226,7 +225,7 @@ def run(
             title, lines_of = job
             report = replace(report, job=(title, lines_of(report.data)))
     except DataError as error:
-        lines = wrap(f"Not usable. {error}", _WIDTH)
+        lines = fold(f"Not usable. {error}", _WIDTH)
         if isinstance(error, TooManyRejectedError):
             rejected = error.rejected
             lines += _section(f"Rejected rows: {len(rejected)}", _rejected(rejected))

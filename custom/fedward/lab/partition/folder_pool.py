@@ -1,6 +1,7 @@
 """A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +90,8 @@ def read_folder(
         faults.refuse()
     notes += _folder_notes(folder, class_folders, rendering)
     with faults.noted_unless(ClassesError):
-        return image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+        pool = image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
+        return replace(pool, doubts=tuple(_doubts(folder, class_folders, total)))
     raise faults.together()
 
 
@@ -205,11 +207,8 @@ def _refuse_folders(
 def _folder_notes(
     folder: Path, class_folders: Sequence[_ClassFolder], rendering: Rendering
 ) -> list[str]:
-    """Return notes of tables that are not read, and of series."""
+    """Return notes of empty folders and of series."""
     notes = []
-    beside = _images_beside(folder, class_folders)
-    if beside:
-        notes.append(f"Images that lie in no folder of a class and are left out: {beside}.")
     empty = [
         class_folder.path.relative_to(folder).as_posix()
         for class_folder in class_folders
@@ -217,12 +216,6 @@ def _folder_notes(
     ]
     if empty:
         notes.append(f"Folders without an image, which are no classes: {listed(empty)}.")
-    tables = sorted(path.name for path in folder.glob("*.csv"))
-    if tables:
-        notes.append(
-            f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as "
-            "SOURCE."
-        )
     series = sum(_series_in(class_folder.path) for class_folder in class_folders)
     if series:
         meaning = f"has as many images: if they are CT or MR series, give {option('slices')}"
@@ -230,6 +223,25 @@ def _folder_notes(
             meaning = "is one volume"
         notes.append(f"Each of {series} folders with several DICOM files {meaning}.")
     return notes
+
+
+def _doubts(folder: Path, class_folders: Sequence[_ClassFolder], used: int) -> list[str]:
+    """Return what lies in the folder and is not used: images beside the classes, and tables.
+
+    ``used``: number of images in the folders of the classes.
+    """
+    doubts = []
+    beside = _images_beside(folder, class_folders)
+    if beside:
+        doubts.append(
+            f"{beside} of {beside + used} images lie in no folder of a class and are left out."
+        )
+    for table in sorted(folder.glob("*.csv")):
+        doubts.append(
+            f"{table.name} is not read. If it lists the images, cut by it: "
+            f"`{shlex.join(['fedward', 'partition', str(table)])}`, with the same options."
+        )
+    return doubts
 
 
 def _with_meaning(image: ListedImage, choices: LabelChoices) -> ListedImage:
