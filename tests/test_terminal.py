@@ -105,6 +105,9 @@ def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
         "or --pooled.",
     ]
     assert fold("") == []
+    long = 90 * "x"
+    assert fold(f"c: {long}", 60, "  ", "    ") == ["  c:", f"    {56 * 'x'}", f"    {34 * 'x'}"]
+    assert fold(f"c: '{long}' /{long}", 60) == ["c:", f"'{long}'", f"/{long}"]
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -37,6 +37,8 @@ _PLAIN = {
 """Typographical character of our own texts -> ASCII, for streams that have no such character."""
 _HELD = "\x00"
 """Stands for a space at which no line ends."""
+_MARKS_OF_COPIED = (_HELD, "/", "\\", "`", "'", '"')
+"""Characters of paths, quotes and commands."""
 _QUOTED = re.compile(r"""`[^`\n]*`|(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
 """Commands between backticks, and words in quotes, as a shell or a sentence has them.
 
@@ -211,7 +213,7 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
 
     Commands between backticks, paths, and what is in quotes stay whole, so that they can be copied:
     they get a line of their own, which is longer if need be. An option stays beside its value. A
-    path with spaces is recognised if it exists.
+    path with spaces is recognised if it exists. Any other word of more than 80 characters is cut.
 
     Args:
         text: of one paragraph.
@@ -228,7 +230,22 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
     )
     whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), text)
     whole = _OPTION.sub(rf"\1{_HELD}", whole)
-    return [line.replace(_HELD, " ") for line in wrapper.wrap(_with_whole_paths(whole))]
+    whole = _with_short_words(_with_whole_paths(whole), width - max(len(first), len(others)))
+    return [line.replace(_HELD, " ") for line in wrapper.wrap(whole)]
+
+
+def _with_short_words(text: str, step: int) -> str:
+    """Return a text whose words of more than 80 characters are cut every ``step`` characters.
+
+    Those that are copied stay whole.
+    """
+    words = []
+    for word in text.split(" "):
+        if len(word) <= WIDTH or any(mark in word for mark in _MARKS_OF_COPIED):
+            words.append(word)
+        else:
+            words += [word[start : start + step] for start in range(0, len(word), step)]
+    return " ".join(words)
 
 
 def _with_whole_paths(text: str) -> str:

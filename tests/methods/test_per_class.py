@@ -117,7 +117,6 @@ def test_answers_that_are_not_kept_have_no_influence() -> None:
     [
         lambda: answers(torch.zeros(3), 0.5),
         lambda: answers(torch.zeros(3, 0), 0.5),
-        lambda: answers(torch.zeros(3, 2), 1.5),
         lambda: answers_loss(torch.zeros(3, 2), torch.zeros(3), torch.ones(3, 2, dtype=torch.bool)),
         lambda: answers_loss(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2)),
     ],
