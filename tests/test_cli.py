@@ -26,7 +26,7 @@ from fedward.config import DERMOSCOPY, DataSpec, Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
-from fedward.lab.fedward_run import _exceptions
+from fedward.lab.fedward_run import _exceptions, _one_interruption
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
 from fedward.storage.info import INTERRUPTED
@@ -927,6 +927,28 @@ def test_a_file_where_a_folder_is_to_be_is_a_sentence(
             f"fedward: {file}: expected a folder, or a place for one, found a file of that name. "
             "Name a folder, or rename the file.\n"
         )
+
+
+@pytest.mark.parametrize("command", [["status"], ["report"], ["run", "fedavg", "--out"]])
+def test_a_name_that_no_disk_takes_is_one_line(capsys, tmp_path, command):
+    assert run(*command, tmp_path / (300 * "x")) != 0
+    err = capsys.readouterr().err
+    assert err.startswith("fedward: ")
+    assert "Traceback" not in err
+
+
+def test_a_run_in_the_background_goes_on_ignoring_ctrl_c() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with _one_interruption():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.raise_signal(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), _one_interruption():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,11 @@ def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
         "or --pooled.",
     ]
     assert fold("") == []
+    assert fold("\n".join(["abcdef"] * 30)) == fold(" ".join(["abcdef"] * 30))
+    assert fold("a\0b") == ["a\\x00b"]
+    for indent in (18, 90):
+        text = hanging(indent * " " + 100 * "x", 20)
+        assert text.replace("\n", "").replace(" ", "") == 100 * "x"
     long = 90 * "x"
     assert fold(f"c: {long}", 60, "  ", "    ") == ["  c:", f"    {56 * 'x'}", f"    {34 * 'x'}"]
     assert fold(f"c: '{long}' /{long}", 60) == ["c:", f"'{long}'", f"/{long}"]
@@ -136,7 +141,7 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (
             ["partition", "x.csv", "--out", "x", "--dirichlet", "nan"],
-            "--dirichlet: expected a number with a decimal point, such as 0.5, found nan",
+            "--dirichlet: expected a number, such as 0.5, found nan",
         ),
         (["run", "fedavg", "--sites", "two"], "--sites: expected a whole number, found two"),
     ],

@@ -204,8 +204,9 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
     except OSError:
         place = "standard output"
         _drop_output()
-    file = _file_at(Path(place)) if place else None
-    if file and isinstance(error, FileExistsError | NotADirectoryError):
+    is_file = isinstance(error, FileExistsError | NotADirectoryError)
+    file = _file_at(Path(place)) if place and is_file else None
+    if file:
         return FedwardError(
             str(file),
             expected="a folder, or a place for one",
@@ -222,7 +223,8 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
 
 def _file_at(place: Path) -> Path | None:
     """Return the file that a place is or would be below; None if there is none."""
-    return next((part for part in (place, *place.parents) if part.is_file()), None)
+    # Path.is_file raises where a folder may not be entered.
+    return next((part for part in (place, *place.parents) if os.path.isfile(part)), None)
 
 
 def _drop_output() -> None:

@@ -43,6 +43,8 @@ _QUOTED = re.compile(r"""`[^`\n]*`|(?<![\w\x00])'[^'\n]*'|"[^"\n]*\"""")
 """Commands between backticks, and words in quotes, as a shell or a sentence has them.
 
 An apostrophe within a word is no quote."""
+_WHITE_SPACE = re.compile(r"[^\S ]")
+"""White space but the space itself."""
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*) (?=\S)")
 """An option and the space before its value."""
 _MOST_SPACES = 8
@@ -160,7 +162,7 @@ def whole_number(argument: str) -> int:
         raise ArgumentTypeError(f"expected a whole number, found {argument}") from None
 
 
-def number(argument: str, expected: str = "a number with a decimal point, such as 0.5") -> float:
+def number(argument: str, expected: str = "a number, such as 0.5") -> float:
     """Return the finite number that an argument is; ``expected`` says what an error asks for."""
     try:
         value = float(argument)
@@ -203,7 +205,7 @@ def hanging(text: str, width: int) -> str:
         if content.startswith("fedward "):
             lines.append(line)
             continue
-        indent = line[: len(line) - len(content)]
+        indent = line[: min(len(line) - len(content), width // 2)]
         lines += fold(content, width, indent, f"{indent}  ") or [""]
     return "\n".join(lines)
 
@@ -228,9 +230,11 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
         break_long_words=False,
         break_on_hyphens=False,
     )
+    text = _WHITE_SPACE.sub(" ", text.replace(_HELD, "\\x00"))
     whole = _QUOTED.sub(lambda match: match[0].replace(" ", _HELD), text)
     whole = _OPTION.sub(rf"\1{_HELD}", whole)
-    whole = _with_short_words(_with_whole_paths(whole), width - max(len(first), len(others)))
+    room = max(width - max(len(first), len(others)), 1)
+    whole = _with_short_words(_with_whole_paths(whole), room)
     return [line.replace(_HELD, " ") for line in wrapper.wrap(whole)]
 
 

@@ -65,8 +65,9 @@ def test_the_older_code_provisions(tmp_path):
 
 @pytest.mark.proves(
     "faults",
-    "server and sites are upgraded and keep kits of an earlier version",
-    "a job runs with all sites. `fedward doctor` names what to renew, and nothing fails",
+    "server and sites are upgraded and keep kits of an earlier version with the same rules",
+    "a job runs with all sites, and nothing fails. A rule that is gone makes the site refuse jobs, "
+    "and `fedward doctor` names it",
 )
 def test_a_job_runs_with_the_kits_from_before_an_upgrade(federation, tmp_path):
     export_job(clinical(options={"rounds": 2}), tmp_path / "job", clinical=True)

@@ -97,6 +97,11 @@ def test_words_of_the_reader_are_no_text_of_a_tiff(tmp_path, compression):
     Image.fromarray(scan()).save(tmp_path / "plain.tif", compression=compression)
     assert identifying_notes({"plain.tif": tmp_path / "plain.tif"}, PLAIN) == []
     Image.fromarray(scan()).save(tmp_path / "named.tif", description=SECRET)
+    text = PngImagePlugin.PngInfo()
+    text.add_text("compression", SECRET)
+    Image.fromarray(scan()).save(tmp_path / "text.png", pnginfo=text)
+    (fields,) = identifying_notes({"text.png": tmp_path / "text.png"}, PLAIN)
+    assert "PNG text 1" in fields
     (fields,) = identifying_notes({"named.tif": tmp_path / "named.tif"}, PLAIN)
     assert "EXIF ImageDescription 1" in fields
 

@@ -60,6 +60,11 @@ def test_a_table_in_place_of_a_site_file_is_named_and_not_quoted(
 def test_the_site_files_of_a_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="found no such file in it"):
         require_one_site(tmp_path)
+    only_file = tmp_path / "fedward_site.yaml"
+    only_file.touch()
+    with pytest.raises(ConfigError, match="found a folder. Name the file itself"):
+        require_one_site(tmp_path)
+    only_file.unlink()
     files = [tmp_path / f"site-{number}.yaml" for number in (1, 2, 3, 4, 5, 10)]
     for number, rest in ((1, ""), (2, f" or {files[1]}")):
         files[number - 1].touch()

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -248,6 +249,13 @@ def test_a_file_without_splits_is_split_by_patient(tmp_path):
     assert all(len(places) == 1 for places in patients.values())
     assert {len(data.test) for data in found.values()} <= {9, 12, 15}
     assert "counts as one patient" not in " ".join(text.split())
+
+
+def test_what_is_no_array_is_left_where_it_is(tmp_path):
+    path = pooled(tmp_path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("README.txt", "from the north")
+    assert len(read_npz(path).labels) == 90
 
 
 def test_each_source_becomes_a_site(tmp_path):

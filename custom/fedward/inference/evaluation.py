@@ -34,14 +34,18 @@ Split = Literal["test", "val", "train"]
 FORMAT = 1
 """Version of the JSON that an evaluation writes."""
 
+_LONGEST_EVALUATION = 100_000_000
+"""Bytes of a file from which on it is no evaluation."""
 _log = logging.getLogger(__name__)
 
 
 def is_evaluation(file: Path) -> bool:
     """Return whether a file has what :func:`evaluate` returns, as JSON."""
+    if file.stat().st_size > _LONGEST_EVALUATION:
+        return False
     try:
         content = json.loads(file.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(content, dict) and {"model", "site", "split", "temperature"} <= content.keys()
 

@@ -292,6 +292,11 @@ def _one_interruption() -> Iterator[None]:
     The end of a run, with its report, takes seconds. Pressed again after :data:`_PATIENCE` it
     interrupts that, too.
     """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Ctrl-C is ignored, as for a command in the background, or somebody else's.
+        yield
+        return
     last = -math.inf
 
     def interrupt(*_: object) -> None:
@@ -300,7 +305,7 @@ def _one_interruption() -> Iterator[None]:
             last = time.monotonic()
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
@@ -350,14 +355,11 @@ def _exceptions(changes: Sequence[str], data_fields: Mapping[str, Any], data: Da
         data_fields: of data.json.
         data: the job's.
     """
-    keys = [change.partition("=")[0] for change in changes]
-    of_options = [key.removeprefix("data.") for key in keys if key.startswith("data.")]
-    in_file = DataSpec.model_validate(data_fields)
-    of_paper = [
-        name
-        for name in data_fields
-        if name not in of_options and getattr(in_file, name) != getattr(data, name)
-    ]
+    keys = {change.partition("=")[0] for change in changes}
+    in_job = data.model_dump(mode="json")
+    others = [name for name, value in data_fields.items() if in_job.get(name) != value]
+    of_options = [name for name in others if f"data.{name}" in keys]
+    of_paper = [name for name in others if name not in of_options]
     exceptions = [
         f"{', '.join(names)} by {source}"
         for names, source in ((of_options, "--set"), (of_paper, "the paper"))

@@ -1,12 +1,17 @@
 """Whether a run goes on, has ended or has stopped, and what continues it."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
 from fedward.storage.info import INTERRUPTED, RunInfo
 from fedward.storage.lock import is_held
 
+_ID = re.compile(r"[0-9a-f]{32}")
+"""An id of a run, which names files."""
+_LONGEST_NOTE = 100_000
+"""Bytes of a site's note that are read."""
 _UNKNOWN_FOLDER = "THE_FOLDER"
 """Stands for a folder that only the person knows."""
 STOPPED = "stopped"
@@ -31,8 +36,8 @@ def resuming(folder: Path, info: RunInfo) -> str:
     of the site files, as far as the run has noted it.
     """
     if info.engine != "local":
-        return f"fedward submit --continue {info.id}"
-    command = shlex.join(["fedward", "run", "--resume", str(folder)])
+        return f"fedward submit KIT JOB --continue {shlex.quote(info.id)}"
+    command = shlex.join(["fedward", "run", "--resume", str(folder.absolute())])
     site_files = site_files_of(folder, info)
     if site_files is not None:
         command += f" --site-files {shlex.quote(site_files or _UNKNOWN_FOLDER)}"
@@ -57,8 +62,23 @@ def site_files_of(folder: Path, info: RunInfo) -> str | None:
 
     None: its images are synthetic, or no site has taken part. Empty: the place was not noted.
     """
-    for file in sorted(folder.glob(f"sites/*/sources/{info.id}.json")):
-        place = json.loads(file.read_text(encoding="utf-8"))["site_file"]
+    if not _ID.fullmatch(info.id):
+        return None
+    for site in sorted(folder.glob("sites/*")):
+        place = _noted_place(site / "sources" / f"{info.id}.json")
         if place:
             return str(Path(place).parent) if isinstance(place, str) else ""
     return None
+
+
+def _noted_place(file: Path) -> object:
+    """Return what a simulated site noted of its file; None if there is no note, or no readable one.
+
+    A run folder may come from somebody else, so nothing is taken for granted.
+    """
+    try:
+        with file.open("rb") as stream:
+            note = json.loads(stream.read(_LONGEST_NOTE))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return note.get("site_file") if isinstance(note, dict) else None

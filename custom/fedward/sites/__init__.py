@@ -56,6 +56,13 @@ def require_one_site(site_file: Path) -> None:
     if not site_file.is_dir():
         return
     files = [f"{site_file / name}.yaml" for name in sorted(named_sites(site_file), key=natural)]
+    if not files:
+        raise ConfigError(
+            f"{site_file}",
+            "Name the file itself.",
+            expected="the file of one site",
+            found="a folder",
+        )
     if len(files) > _SHOWN_FILES:
         files[_SHOWN_FILES:] = [f"{len(files) - _SHOWN_FILES} more"]
     choice = " or ".join(filter(None, [", ".join(files[:-1]), files[-1]]))

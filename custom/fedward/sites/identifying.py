@@ -36,8 +36,6 @@ _EXIF = (
     "GPSInfo",
     "MakerNote",
 )
-_TECHNICAL = ("compression",)
-"""Names under which Pillow notes words of its own, such as ``raw``, beside the file's texts."""
 _NIFTI = ("descrip", "aux_file", "intent_name", "db_name")
 _LINE_HEIGHTS = (5, 60)
 """Fewest and most rows of pixels in a line of text."""
@@ -109,7 +107,8 @@ def _image_fields(path: Path) -> set[str]:
         names = {ExifTags.TAGS.get(tag, "") for tag in tags}
         fields = {f"EXIF {name}" for name in names if name in _EXIF}
         for key, value in image.info.items():
-            if key in _TECHNICAL:
+            # Pillow notes the compression of a TIFF by a word of its own, such as ``raw``.
+            if image.format == "TIFF" and key == "compression":
                 continue
             if isinstance(value, str) or key in ("xmp", "comment"):
                 fields.add(f"{image.format or 'other'} text")

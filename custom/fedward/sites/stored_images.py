@@ -131,7 +131,8 @@ def array_names(path: Path) -> frozenset[str]:
         Exception: the file is no archive.
     """
     with zipfile.ZipFile(path) as archive:
-        return frozenset(name.removesuffix(".npy") for name in archive.namelist())
+        names = archive.namelist()
+    return frozenset(name.removesuffix(".npy") for name in names if name.endswith(".npy"))
 
 
 def read_column(path: Path, name: str) -> npt.NDArray[Any] | None:

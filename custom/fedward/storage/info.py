@@ -111,9 +111,12 @@ class RunInfo(_Closed):
     @classmethod
     def _with_what_pages_read(cls, experiment: dict[str, Any]) -> dict[str, Any]:
         data = experiment.get("data")
-        if not isinstance(data, dict) or not {"name", "classes"} <= data.keys():
-            raise ValueError("data with a name and classes")
-        if "key_metric" not in experiment:
+        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+            raise ValueError("data with a name")
+        classes = data.get("classes")
+        if not isinstance(classes, list | tuple) or not all(isinstance(c, str) for c in classes):
+            raise ValueError("data with names of classes")
+        if not isinstance(experiment.get("key_metric"), str):
             raise ValueError("a key_metric")
         return experiment
 
