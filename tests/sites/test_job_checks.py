@@ -62,7 +62,7 @@ def test_the_site_files_of_a_folder_are_named(tmp_path: Path) -> None:
         require_one_site(tmp_path)
     only_file = tmp_path / "fedward_site.yaml"
     only_file.touch()
-    with pytest.raises(ConfigError, match="found a folder. Name the file itself"):
+    with pytest.raises(ConfigError, match=r"found a folder\. Name the file itself"):
         require_one_site(tmp_path)
     only_file.unlink()
     files = [tmp_path / f"site-{number}.yaml" for number in (1, 2, 3, 4, 5, 10)]
