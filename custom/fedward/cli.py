@@ -222,7 +222,7 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
 
 
 def _file_at(place: Path) -> Path | None:
-    """Return the file that a place is or would be below; None if there is none."""
+    """Return the file at a path, or in place of one of its folders; None if there is none."""
     # Path.is_file raises where a folder may not be entered.
     return next((part for part in (place, *place.parents) if os.path.isfile(part)), None)
 

@@ -347,7 +347,7 @@ def _columns_in(path: Path) -> tuple[frozenset[str], dict[str, npt.NDArray[Any]]
     columns = {}
     try:
         names = array_names(path)
-        for name in names:
+        for name in sorted(names):
             if name.endswith(("images", "labels")):
                 continue
             column = read_column(path, name)
