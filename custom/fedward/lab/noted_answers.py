@@ -13,14 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.client.site_data import DataSource
-from fedward.errors import DataError, reason_of
 from fedward.evaluation.patients import unit_labels
 from fedward.runs.run import Run
 from fedward.sites import SiteData
 from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
-from fedward.sites.stored_images import StoredArray, array_names, read_column
+from fedward.sites.stored_images import (
+    StoredArray,
+    array_names,
+    read_column,
+    refusing_broken_bytes,
+)
 from fedward.sites.table import read_table
 from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
@@ -81,7 +85,8 @@ def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
 
 def _groups_in_npz(file: NpzSite) -> dict[str, str]:
     """Return the groups by sample id, as :mod:`fedward.sites.npz` names samples."""
-    try:
+    where = f"site {file.site}, {file.file}"
+    with refusing_broken_bytes(where, "an npz file whose groups can be read"):
         names = array_names(file.file)
         prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
         columns = [
@@ -98,14 +103,6 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
             count = len(StoredArray(file.file, f"{prefix}labels", f"{file.file}"))
             # A split without the column has images that are groups of their own.
             groups_by_prefix[prefix] = [""] * count if column is None else _texts(column)
-    # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
-    except Exception as error:
-        raise DataError(
-            f"site {file.site}, {file.file}",
-            "Fetch it again, or name another file.",
-            expected="an npz file whose groups can be read",
-            found=reason_of(error),
-        ) from None
     if file.joined:
         joined = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
         return {f"image-{index}": group for index, group in enumerate(joined) if group}

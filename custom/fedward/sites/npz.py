@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.errors import DataError, FedwardError, reason_of, together
+from fedward.errors import DataError, FedwardError, together
 from fedward.labels import Labels
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Fit, Pixels, as_image, check_not_blank, fit
@@ -20,6 +20,7 @@ from fedward.sites.stored_images import (
     StoredArray,
     StoredImages,
     array_names,
+    refusing_broken_bytes,
 )
 from fedward.text import count
 
@@ -37,7 +38,6 @@ The largest set of MedMNIST has 236,386 images.
 """
 _MOST_LABELS = 2**24
 """Numbers of an array of labels at most: 16 for each of so many images."""
-_OTHER_FILE = "Fetch the file again, or name another."
 
 
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
@@ -212,7 +212,7 @@ def labels_in(file: NpzSite) -> int:
     if not by_name:
         raise DataError(
             f"site {file.site}, {file.file}",
-            _OTHER_FILE,
+            "Fetch the file again, or name another.",
             expected="an npz file with train_labels or labels",
             found="none",
         )
@@ -223,18 +223,11 @@ def _labels(file: NpzSite) -> dict[str, StoredArray]:
     """Return the arrays of labels in the file, by name; only their headers are read."""
     check_places(file)
     names = [*(f"{split}_labels" for split in SPLITS), "labels"]
-    try:
+    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
         present = array_names(file.file)
         return {
             name: StoredArray(file.file, name, f"{file.file}") for name in names if name in present
         }
-    except Exception as error:  # as in read_arrays
-        raise DataError(
-            f"site {file.site}, {file.file}",
-            _OTHER_FILE,
-            expected="an npz file",
-            found=reason_of(error),
-        ) from None
 
 
 def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -278,7 +271,9 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
     Raises:
         DataError: the file cannot be read, or has other arrays.
     """
-    try:
+    with refusing_broken_bytes(
+        where, f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
+    ):
         present = array_names(path)
         prefix = next((start for start in prefixes if f"{start}images" in present), prefixes[0])
         names = [f"{prefix}images", f"{prefix}labels"]
@@ -294,14 +289,6 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
             named = len(stored) if stored.shape else "no"
             faults.append(f"{len(images)} images and {named} labels")
         labels = None if faults or stored is None else stored.whole()
-    except Exception as error:
-        # Broken bytes fail in a dozen ways: in the archive, its compression, or a header.
-        raise DataError(
-            where,
-            _OTHER_FILE,
-            expected=f"an npz file with {prefixes[0]}images and {prefixes[0]}labels",
-            found=reason_of(error),
-        ) from None
     if faults or images is None or labels is None:
         raise DataError(
             where,

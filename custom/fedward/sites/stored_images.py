@@ -22,6 +22,27 @@ _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """How NumPy writes arrays: others, as bzip2, may unpack a kilobyte to a gigabyte."""
 
 
+@contextmanager
+def refusing_broken_bytes(where: str, expected: str) -> Iterator[None]:
+    """Turn every error inside into one DataError.
+
+    Broken bytes fail in a dozen ways: in the archive, its compression, or the header of an array.
+
+    Args:
+        where: names the file, and what of it is read.
+        expected: what the file should hold.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise DataError(
+            where,
+            "Fetch the file again, or name another.",
+            expected=expected,
+            found=reason_of(error),
+        ) from None
+
+
 class StoredArray:
     """An array in an npz file; only its header is read before :meth:`whole`.
 
@@ -31,8 +52,7 @@ class StoredArray:
         where: names both, for errors.
 
     Raises:
-        Exception: the header cannot be read. Broken bytes fail in a dozen ways: in the archive, its
-            compression, or the header.
+        Exception: the header cannot be read; see :func:`refusing_broken_bytes`.
     """
 
     shape: tuple[int, ...]
@@ -91,15 +111,8 @@ class StoredImages(StoredArray):
         Raises:
             DataError: the file is damaged.
         """
-        try:
+        with refusing_broken_bytes(self._where, "a whole array of images"):
             yield from self._images(indices)
-        except Exception as error:
-            raise DataError(
-                self._where,
-                "Fetch the file again, or name another.",
-                expected="a whole array of images",
-                found=reason_of(error),
-            ) from None
 
     def _images(self, indices: Iterable[int]) -> Iterator[npt.NDArray[np.uint8]]:
         if self._by_column:  # An image is then spread over the whole array.

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError, listed, option, reason_of
+from fedward.errors import ConfigError, DataError, listed, option
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import (
@@ -32,7 +32,12 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
-from fedward.sites.stored_images import StoredImages, array_names, read_column
+from fedward.sites.stored_images import (
+    StoredImages,
+    array_names,
+    read_column,
+    refusing_broken_bytes,
+)
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -345,7 +350,7 @@ def _groups(columns: Mapping[str, list[str]], count: int) -> list[str]:
 def _columns_in(path: Path) -> tuple[frozenset[str], dict[str, npt.NDArray[Any]]]:
     """Return the names of all arrays, and those (N,) or (N, 1) but images and labels."""
     columns = {}
-    try:
+    with refusing_broken_bytes(f"{path}", "an npz file of arrays"):
         names = array_names(path)
         for name in sorted(names):
             if name.endswith(("images", "labels")):
@@ -353,14 +358,6 @@ def _columns_in(path: Path) -> tuple[frozenset[str], dict[str, npt.NDArray[Any]]
             column = read_column(path, name)
             if column is not None:
                 columns[name] = column
-    # As for read_arrays, broken bytes end in a dozen kinds of errors.
-    except Exception as error:
-        raise DataError(
-            f"{path}",
-            "Fetch it again, or name another file.",
-            expected="an npz file of arrays",
-            found=reason_of(error),
-        ) from None
     return names, columns
 
 
