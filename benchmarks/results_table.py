@@ -16,10 +16,8 @@ from fedward.lab.bench.summary import Page, summary_table
 from measured import ROOT, page_text
 
 RESULTS = ROOT / "docs" / "results"
-WITH_CLAIMS = "studies_with_claims"
-"""Name of the table of studies whose claims stood in their files before they ran."""
-EARLIER = "earlier_studies"
-"""Name of the table of studies that were recorded without claims."""
+TABLE = "studies_with_claims"
+"""Name of the table of studies, whose claims stood in their files before they ran."""
 NOTE = """\
 The column *few labels* has values, the others have differences from it. Brackets are 95 %
 intervals. *Italics* mark values from which the [rules]({studies}) allow no conclusion, **bold** an
@@ -46,18 +44,12 @@ class Recorded:
 def texts() -> dict[Path, str]:
     """Return page -> its text with the tables of today's results."""
     recorded = recorded_studies()
-    with_claims = [study for study in recorded if study.results.study.claims]
-    earlier = [study for study in recorded if not study.results.study.claims]
     new = {}
     for page in (ROOT / "README.md", RESULTS / "README.md"):
         at_root = page.parent == ROOT
         to_results = "docs/results/" if at_root else ""
         note = NOTE.format(studies="docs/studies.md" if at_root else "../studies.md")
-        tables = {
-            WITH_CLAIMS: f"{note}\n\n{_table(with_claims, to_results)}",
-            EARLIER: _table(earlier, to_results),
-        }
-        new[page] = page_text(page, tables)
+        new[page] = page_text(page, {TABLE: f"{note}\n\n{_table(recorded, to_results)}"})
     return new
 
 

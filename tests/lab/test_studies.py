@@ -24,21 +24,13 @@ def test_a_study_can_be_run(file: Path) -> None:
 
 
 def test_rows_of_selffed_do_equal_work() -> None:
-    """A site sees as many images in each but in those that need more to converge."""
-    study = read_study(ROOT / "benchmarks" / "studies" / "selffed_blood.json")
-    work = {"moco": 120, "selffed": 160, "upper": 360}
-    for row in set(study.rows) - {"oneshot"}:
-        experiment = study.experiment(Cell("all", row, 11))
-        settings = method_of(experiment).settings
-        before = settings.pretraining_rounds
-        after = settings.rounds - settings.pretraining_rounds
-        phases = 1 if settings.contrastive == "off" else 2
-        assert (before + after * phases) * settings.images_per_round == work.get(row, 100) * 1024
-        assert (settings.batch, settings.learning_rate, experiment.net) == (
-            16,
-            1e-3,
-            "masked_swin_32_patch4",
-        )
+    """A site sees as many images in each, and one centralised site as many as three."""
+    study = read_study(ROOT / "benchmarks" / "studies" / "selffed_splits.json")
+    for row in study.rows:
+        settings = method_of(study.experiment(Cell("10 %", row, 101))).settings
+        sites = 3 if row == "central" else 1
+        assert settings.rounds * settings.images_per_round == 120 * 512 * sites
+        assert (settings.batch, settings.learning_rate) == (16, 1e-3)
 
 
 def test_networks_that_start_from_imagenet_have_weights_in_timm() -> None:
