@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import Curve, Record
+from fedward.lab.bench.records import Cut, Drawn
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables
 from fedward.runs.run import Run
+from recorded import bare
 from running import run_local
 from tiny import tiny
 
@@ -18,20 +19,10 @@ ROWS = {
     "fedperl": {"title": "FedPerl", "job": "fedperl"},
     "ssfl": {"title": "SSFL", "job": "ssfl"},
 }
-RESULT = Record(
-    variant="all",
-    row="fedperl",
-    seed=1,
-    settings={},
-    audit="",
-    model="",
-    rounds=2,
-    trainings=6,
-    seconds=1.0,
-    megabytes=1.0,
-    curve=Curve((1,), (0.5,), {}, ()),
-    test={"global": {"accuracy": 0.5, "f1_macro": 0.5, "pooled": 0.5}},
-    pseudo_labels={},
+VALUES = {"accuracy": 0.5, "f1_macro": 0.5, "pooled": 0.5}
+RESULT = replace(
+    bare(Cell("all", "fedperl", 1)),
+    test={"global": VALUES, "last": VALUES},
     picks={"a": {"b": 3, "c": 1}, "b": {"a": 2}, "c": {"d": 4}, "d": {"c": 4}},
 )
 
@@ -65,7 +56,8 @@ def test_communities_that_the_peers_themselves_form_are_not_counted() -> None:
 def test_a_record_counts_the_peers_of_its_run(tmp_path: Path) -> None:
     experiment = tiny("fedperl", options={"participants": None})
     folder = run_local(experiment, tmp_path / "run", sites=["site-1", "site-2", "site-3"])
-    kept = record(Cell("all", "fedperl", 3), [Run.load(folder)])
+    drawn = Drawn(Cut("test", "labels"), "weights")
+    kept = record(Cell("all", "fedperl", 3), [Run.load(folder)], drawn, "")
     assert kept.picks == {
         "site-1": {"site-2": 2, "site-3": 2},
         "site-2": {"site-1": 2, "site-3": 2},

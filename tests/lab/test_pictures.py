@@ -1,15 +1,15 @@
 """Figures of studies: which lines they have, and where their points lie."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from fedward.lab.bench.comparisons import percent_reached
-from fedward.lab.bench.markdown import percent_text
 from fedward.lab.bench.notes import caption
 from fedward.lab.bench.pictures import draw
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
+from recorded import bare
 
 ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
 
@@ -17,7 +17,7 @@ ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")
 def result(cell: Cell, curve: Curve, test: float) -> Record:
     values = {"accuracy": test, "f1_macro": test, "pooled": test}
     protocols = {"global": values, "last": values}
-    return Record(*cell[:3], {}, "", "", 1, 1, 1.0, 1.0, curve, protocols, {})
+    return replace(bare(cell), curve=curve, test=protocols)
 
 
 def drawn(study: Study, records: list[Record], file: Path) -> str:
@@ -55,13 +55,6 @@ def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
     ]
     text = drawn(study, records, tmp_path / "a.svg")
     assert "labelled training images, %" in text
-    results = Results(study, {record.cell: record for record in records})
-    reached = percent_reached(results, "tenth", "own", "accuracy")
-    assert reached is not None
-    assert percent_text(reached) == "80.0 % [80.0, 80.0]"
-    nothing = [result(cell, level, 0.0) for cell in study.cells()]
-    zero = Results(study, {record.cell: record for record in nothing})
-    assert percent_reached(zero, "tenth", "own", "accuracy") is None
 
 
 def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:

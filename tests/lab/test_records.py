@@ -15,7 +15,7 @@ from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
-from fedward.lab.bench.records import Curve, Record, add_records, read_records
+from fedward.lab.bench.records import Curve, Cut, Drawn, Record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Row, Study
@@ -61,6 +61,11 @@ STUDY = {
     "seeds": [1, 2],
 }
 ALONE = Cell("all", "local", 1)
+
+
+def recorded(cell: Cell, run: Run) -> Record:
+    """Return the line of a run whose images no other repetition has."""
+    return record(cell, [run], Drawn(Cut("test", "labels"), "data and weights"), "")
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +178,7 @@ def test_a_site_that_is_not_asked_keeps_its_labels(work: Bench) -> None:
         replace(row, value=1 - abs(row.round - 5) / 100 if row.split == "val" else row.value)
         for row in run.metrics
     ]
-    found = record(cell, [replace(run, queries=queries, metrics=Metrics(rows))])
+    found = recorded(cell, replace(run, queries=queries, metrics=Metrics(rows)))
     assert found.curve.labels == (0, 10, 20, 30, 30, 30, 30, 30)
     assert set(found.best_round.values()) == {5}
 
@@ -204,7 +209,7 @@ def test_a_row_that_buys_labels_counts_when_it_has_all_of_them(
         replace(row, value=1 - row.round / 100 if row.split == "val" else row.value)
         for row in run.metrics
     ]
-    found = record(cell, [replace(run, queries=queries, metrics=Metrics(rows))])
+    found = recorded(cell, replace(run, queries=queries, metrics=Metrics(rows)))
     assert 0 in means
     assert found.best_round == {"site-1": first, "site-2": first}
     tested = mean_over_sites(run.metrics.named("f1_macro"), "f1_macro", "test")
@@ -222,10 +227,10 @@ def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_p
     )
     bought = replace(run, queries=queries)
     older = replace(
-        record(cell, [run]), curve=record(cell, [bought]).curve, best_round={}, best_val=None
+        recorded(cell, run), curve=recorded(cell, bought).curve, best_round={}, best_val=None
     )
-    assert record(cell, [bought]).best_round == {"site-1": 8, "site-2": 8}
-    assert record(cell, [run]).best_round != {"site-1": 8, "site-2": 8}
+    assert recorded(cell, bought).best_round == {"site-1": 8, "site-2": 8}
+    assert recorded(cell, run).best_round != {"site-1": 8, "site-2": 8}
     add_records(tmp_path / "results.jsonl", [older])
     assert check_records(tmp_path / "results.jsonl", lambda cell: [bought]) == [cell]
 
@@ -233,7 +238,7 @@ def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_p
 def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench) -> None:
     cell = Cell("all", "lower", 1)
     (run,) = work.runs(cell)
-    deviation = record(cell, [run]).by_group["accuracy"]["deviation"]
+    deviation = recorded(cell, run).by_group["accuracy"]["deviation"]
     assert 0.01 < deviation < 0.5, "some twenty test images"
     answers = next(run.folder.glob("sites/site-1/test_answers/*.jsonl"))
     before = answers.read_text()
@@ -243,23 +248,9 @@ def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench
     answers.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     try:
         with pytest.raises(RunError, match="answers of site-1: expected an accuracy of"):
-            record(cell, [run])
+            recorded(cell, run)
     finally:
         answers.write_text(before)
-
-
-def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    newer = {"sites", "metric", "repetition", "cut", "reference", "chosen", "doubled", "by_group"}
-    newer |= {"best_round", "best_val"}
-    file.write_text(
-        "".join(
-            json.dumps({k: v for k, v in line.items() if k not in newer}) + "\n" for line in lines
-        )
-    )
-    assert {record.repetition for record in read_records(file).values()} == {"weights"}
-    assert check_records(file, work.finished) == sorted(work.study.cells())
-    assert "over sites" not in tables(results_of(file))
 
 
 def test_a_row_may_begin_with_the_weights_of_another(work: Bench) -> None:
@@ -419,7 +410,8 @@ def results_of(file: Path) -> Results:
     study = Study.model_validate(STUDY)
     found = dict[Cell, Record]()
     for cell, result in read_records(file).items():
-        best = dict.fromkeys(("accuracy", "f1_macro", "pooled"), VALUES[cell.row] + cell.seed / 100)
+        metrics = ("accuracy", "balanced_accuracy", "f1_macro", "pooled")
+        best = dict.fromkeys(metrics, VALUES[cell.row] + cell.seed / 100)
         last = {name: value - 0.001 for name, value in best.items()}
         curve = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
         test = {"global": best, "last": last}
@@ -482,29 +474,6 @@ def test_sites_have_a_mean_a_median_and_a_deviation(file: Path) -> None:
         with_sites[cell] = replace(result, sites=sites)
     text = tables(Results(Study.model_validate(STUDY), with_sites))
     assert "| **SSFL** | 0.510 (0.410) ± 0.361 | 0.510 (0.410) ± 0.361 |" in text
-
-
-def test_a_line_of_fewer_metrics_still_says_what_the_run_says(work: Bench, file: Path) -> None:
-    cell = Cell("all", "ssfl", 1)
-    line = read_records(file)[cell]
-    assert {"precision_macro", "aurc"} <= set(line.test["last"])
-    assert "aurc" not in line.test["global"], "its largest value would choose the round"
-    older = replace(
-        line,
-        test={
-            protocol: {name: value for name, value in values.items() if name == "accuracy"}
-            for protocol, values in line.test.items()
-        },
-        sites={},
-        metric="",
-        by_group={},
-    )
-    add_records(file, [older])
-    assert cell in check_records(file, work.runs)
-    wrong = {**older.test, "last": {"accuracy": older.test["last"]["accuracy"] + 0.001}}
-    add_records(file, [replace(older, test=wrong)])
-    with pytest.raises(RunError, match="found other test"):
-        check_records(file, work.runs)
 
 
 def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:

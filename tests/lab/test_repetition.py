@@ -66,8 +66,8 @@ def test_equal_seeds_cut_alike_and_other_seeds_move_split_and_labels(data: Path)
         for seed in (1, 2):
             cell = Cell("all", row, seed)
             assert first.drawn(cell) == again.drawn(cell)
-            assert first.drawn(cell)[1] == "data and weights"
-    assert first.drawn(Cell("all", "few", 1))[0] != first.drawn(Cell("all", "few", 2))[0]
+            assert first.drawn(cell).repetition == "data and weights"
+    assert first.drawn(Cell("all", "few", 1)).cut != first.drawn(Cell("all", "few", 2)).cut
     own = sites_of(first, "few", 1)
     other = sites_of(first, "few", 2)
     assert ids_of(own, "test") != ids_of(other, "test")
@@ -94,7 +94,9 @@ def test_rows_of_a_repetition_share_its_split_and_one_site_may_train_for_all(dat
 def test_seeds_that_move_nothing_are_repetitions_of_the_weights_alone(data: Path) -> None:
     """The official split, one folder for all seeds, and copies that pretend to be other cuts."""
     official = bench_of(data, "official", partition="images.npz --sites 2 --labelled 0.3")
-    assert official.drawn(Cell("all", "few", 1))[1] == "weights", "the test images are the same"
+    assert official.drawn(Cell("all", "few", 1)).repetition == "weights", (
+        "the test images are the same"
+    )
     rows = {"few": {"title": "few", "job": "fedavg", "sites": "{seed}"}}
     copied = bench_of(data, "copied")
     (data / "mine").mkdir()
@@ -102,10 +104,12 @@ def test_seeds_that_move_nothing_are_repetitions_of_the_weights_alone(data: Path
         shutil.copytree(copied.site_files / "seed-1" / "few", data / "mine" / f"{seed}")
     study = Study.model_validate({**STUDY, "partition": "", "rows": rows})
     mine = Bench(study, data / "out", data / "mine", data / "results.jsonl", {})
-    assert mine.drawn(Cell("all", "few", 2))[1] == "weights"
+    assert mine.drawn(Cell("all", "few", 2)).repetition == "weights"
     alone = study.model_copy(update={"seeds": (1,)})
     one = Bench(alone, data / "out", data / "mine", data / "results.jsonl", {})
-    assert one.drawn(Cell("all", "few", 1))[1] == "weights", "nothing shows that images differ"
+    assert one.drawn(Cell("all", "few", 1)).repetition == "weights", (
+        "nothing shows that images differ"
+    )
 
 
 def test_a_single_seed_is_compared_with_another_one() -> None:

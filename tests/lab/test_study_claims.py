@@ -305,11 +305,10 @@ def test_doubled_rounds_are_in_no_mean() -> None:
     "fields",
     [
         {"repetition": "weights"},
-        {"cut": None},
         {"cut": Cut("test 1", "labels 1")},
         {"cut": Cut("test 1", "labels 2")},
     ],
-    ids=["said so", "not recorded", "equal images", "equal test images"],
+    ids=["said so", "equal images", "equal test images"],
 )
 def test_equal_data_under_all_seeds_shows_no_difference(fields: dict[str, Any]) -> None:
     """However large it is, and whatever the lines say."""

@@ -249,12 +249,7 @@ def _require_all_references(study: Study, file: Path, records: Mapping[Cell, Rec
 
 
 def _require_mean_of_sites(file: Path, record: Record) -> None:
-    """Raise ConfigError if the test values of a result are not the means of its sites'.
-
-    Results of earlier versions have no sites' values of the same round.
-    """
-    if not record.metric:
-        return
+    """Raise ConfigError if the test values of a result are not the means of its sites'."""
     for metric, value in record.test["global"].items():
         of_sites = record.of_sites(metric)
         mean = fmean(of_sites.values()) if of_sites else value
@@ -271,7 +266,7 @@ def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:
     """Raise ConfigError if seeds are said to differ in images or labels, and do not."""
     first_with: dict[tuple[str, str, bool, str, str], Cell] = {}
     for cell, record in records.items():
-        if record.repetition == "weights" or record.cut is None:
+        if record.repetition == "weights":
             continue
         for part, part_digest in asdict(record.cut).items():
             of_row = (cell.variant, cell.row, cell.doubled)

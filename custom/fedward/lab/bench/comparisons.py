@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedward.evaluation import mean_and_interval, paired_difference
+from fedward.evaluation import paired_difference
 from fedward.evaluation.intervals import Interval, percent_more
 from fedward.lab.bench.results import Results
 
@@ -61,20 +61,3 @@ def additional_cost(results: Results, variant: str, ours: str, theirs: str) -> f
 def _megabytes(results: Results, variant: str, row: str) -> dict[int, float]:
     """Return seed -> traffic of a row's run."""
     return {seed: record.megabytes for seed, record in results.by_seed(variant, row).items()}
-
-
-def percent_reached(results: Results, variant: str, row: str, metric: str) -> Interval | None:
-    """Return the percentage that a row reaches of the own row's value in the first variant.
-
-    The values are paired by seed; None without a common seed, or if the own row's value is 0.
-    """
-    own_row = results.study.own or row
-    values, with_all_labels = in_common(
-        results.test_values(variant, row, metric),
-        results.test_values(results.study.first_variant, own_row, metric),
-    )
-    if not values or 0.0 in with_all_labels:
-        return None
-    return mean_and_interval(
-        [100 * value / whole for value, whole in zip(values, with_all_labels, strict=True)]
-    )

@@ -129,11 +129,3 @@ def gap_text(gap: Interval, digits: int = 3) -> str:
     if gap.low is None:
         return text
     return f"{text} [{gap.low:+.{digits}f}, {gap.high:+.{digits}f}]"
-
-
-def percent_text(share: Interval) -> str:
-    """Return a percentage with its interval; the percentage alone for one value."""
-    text = f"{share.mean:.1f} %"
-    if share.low is None:
-        return text
-    return f"{text} [{share.low:.1f}, {share.high:.1f}]"

@@ -49,12 +49,7 @@ def caption(results: Results) -> str:
     if not same:
         return ""
     rows = results.study.rows.values()
-    if not any(row.sites for row in rows):
-        covered = (
-            "over synthetic images and first weights, which are drawn by the seed; which images a "
-            "line used was not recorded"
-        )
-    elif any("{seed}" in row.sites for row in rows):
+    if any("{seed}" in row.sites for row in rows):
         covered = (
             "over first weights and the division among sites only; test images and the split were "
             "the same"

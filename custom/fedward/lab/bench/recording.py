@@ -24,6 +24,7 @@ from fedward.lab.bench.records import (
     DIGITS,
     METRICS,
     Curve,
+    Drawn,
     Record,
     read_records,
     rounded,
@@ -42,8 +43,14 @@ _SAME = 1e-9
 """Largest difference of two equal accuracies."""
 
 
-def record(cell: Cell, runs: Sequence[Run]) -> Record:
+def record(cell: Cell, runs: Sequence[Run], drawn: Drawn, claims: str) -> Record:
     """Return the result of a cell from its finished run, or from its sites' runs if they are alone.
+
+    Args:
+        cell: of the study.
+        runs: its finished ones.
+        drawn: which images they use.
+        claims: digest of the study's claims.
 
     Raises:
         RunError: an audit log does not agree with the files of its folder.
@@ -76,6 +83,9 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         metric=metric,
         best_round=_rounds_by_site(best, metric),
         best_val=None if best_val is None else round(best_val, DIGITS),
+        repetition=drawn.repetition,
+        cut=drawn.cut,
+        claims=claims,
         doubled=cell.doubled,
         by_group=_by_group(best, len(experiment.data.classes)),
     )
@@ -249,26 +259,16 @@ def _require_same_accuracy(run: Run, choice: SiteChoice, accuracy: float) -> Non
         )
 
 
-def _with_kept_fields(found: Record, kept: Record) -> Record:
-    """Return a result with what only the study knows, and without what an older line lacks."""
-    found = replace(found, repetition=kept.repetition, cut=kept.cut, claims=kept.claims)
-    if not kept.metric:
-        # Its round was chosen by each metric itself, and its sites have other rounds.
+def _as_far_as_kept(found: Record, kept: Record) -> Record:
+    """Return a result without what an older line lacks, which is the best round."""
+    if kept.best_round:
+        return found
+    found = replace(found, best_round={}, best_val=None)
+    if len(set(kept.curve.labels)) > 1:
+        # Its round may lie before the last labels.
         test = {**kept.test, "last": found.test["last"]}
-        found = replace(found, test=test, sites=kept.sites, metric="", by_group={})
-    if not kept.best_round:
-        found = replace(found, best_round={}, best_val=None)
-        if len(set(kept.curve.labels)) > 1:
-            # Its round may lie before the last labels.
-            test = {**kept.test, "last": found.test["last"]}
-            found = replace(found, test=test, sites=kept.sites, by_group=kept.by_group)
-    test = {name: _common(found.test[name], values) for name, values in kept.test.items()}
-    picks = found.picks if kept.picks else {}
-    return replace(found, test=test, picks=picks)
-
-
-def _common(values: Mapping[str, float], kept: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if name in kept}
+        found = replace(found, test=test, sites=kept.sites, by_group=kept.by_group)
+    return found
 
 
 def _picks(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
@@ -295,7 +295,9 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         runs = runs_of(cell)
         if not runs:
             continue
-        found = _with_kept_fields(record(cell, runs), kept)
+        # Which images a run used, and what was claimed, only the study knows.
+        drawn = Drawn(kept.cut, kept.repetition)
+        found = _as_far_as_kept(record(cell, runs, drawn, kept.claims), kept)
         if found != kept:
             found_fields = asdict(found)
             wrong = [name for name, value in asdict(kept).items() if found_fields[name] != value]

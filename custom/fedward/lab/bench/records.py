@@ -21,7 +21,7 @@ from fedward.methods import settings_of
 from fedward.storage.disk import replacing
 
 METRICS = (*OF_ANSWERS, "auroc_macro")
-"""Metrics that a line keeps of each protocol; lines that were written before have fewer.
+"""Metrics that a line keeps of each protocol.
 
 Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
 """
@@ -39,6 +39,15 @@ class Cut:
     """Of the test images of all sites."""
     labels: str
     """Of the labelled training images of each site."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which images a repetition used, and whether others of its row used the same."""
+
+    cut: Cut
+    repetition: Repetition
+    """What differs between its seed and those of the others."""
 
 
 @dataclass(frozen=True)
@@ -91,34 +100,28 @@ class Record:
     test images.
 
     ``global`` has the values in the round of the best ``metric`` on validation images. Sites that
-    are alone choose each its own round. ``last`` has those of the last three evaluations. Older
-    lines choose a round by each metric itself.
+    are alone choose each its own round. ``last`` has those of the last three evaluations.
     """
     pseudo_labels: dict[str, float]
     """Fields of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of training;
     undefined ones are omitted.
     """
-    sites: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Site -> metric -> test value, and ``images``, in the round that ``global`` chooses.
-
-    In older lines it is of the last three evaluations, or empty.
-    """
-    picks: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Site -> other site -> how often the other was its peer; empty without peers, and in older
-    lines.
-    """
-    metric: str = ""
-    """Metric whose validation value chose the round of ``global``; empty in older lines."""
+    sites: dict[str, dict[str, float]]
+    """Site -> metric -> test value, and ``images``, in the round that ``global`` chooses."""
+    picks: dict[str, dict[str, int]]
+    """Site -> other site -> how often the other was its peer; empty without peers."""
+    metric: str
+    """Metric whose validation value chose the round of ``global``."""
+    repetition: Repetition
+    """What differs between seeds."""
+    cut: Cut
+    """Which images were used."""
     best_round: dict[str, int] = field(default_factory=dict)
     """Site -> the round of ``global``; 0 is the model before training. Empty in older lines, whose
     rows that buy labels may have a round before the last of these, and for references.
     """
     best_val: float | None = None
     """``metric`` on validation images in these rounds, as a mean over sites; None if older."""
-    repetition: Repetition = "weights"
-    """What differs between seeds; in older lines first weights, participants and batches alone."""
-    cut: Cut | None = None
-    """Which images were used; None in older lines."""
     reference: dict[str, str] = field(default_factory=dict)
     """``input``, ``model``, ``sites`` and ``labels`` of a reference; empty for a method's run."""
     chosen: dict[str, float] = field(default_factory=dict)

@@ -14,9 +14,8 @@ from fedward.lab.bench.records import (
     DIGITS,
     METRICS,
     Curve,
-    Cut,
+    Drawn,
     Record,
-    Repetition,
     add_records,
     read_records,
     rounded,
@@ -45,7 +44,7 @@ class Repetitions(Protocol):
     def sites_of(self, cell: Cell) -> list[str]:
         """Return the sites of a cell, with labels or without."""
 
-    def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
+    def drawn(self, cell: Cell) -> Drawn:
         """Return which images a cell uses, and what differs between seeds."""
 
 
@@ -120,20 +119,23 @@ def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
     that references with all labels are the same.
     """
     settings = reference_settings(work, cell)
-    cut, repetition = work.drawn(cell)
+    drawn = work.drawn(cell)
     lines: dict[str, Record] = {}
     for line in read_records(work.file).values():
         # The folder of site files has the share of labels in its name.
         in_this_folder = {**line.settings, "sites": settings["sites"]}
         same_images = (
             line.seed == cell.seed
-            and line.cut is not None
-            and line.cut.test == cut.test
+            and line.cut.test == drawn.cut.test
             and in_this_folder == settings
         )
         if same_images and line.reference.get("labels") == "all":
             lines[line.row] = replace(
-                line, variant=cell.variant, settings=settings, cut=cut, repetition=repetition
+                line,
+                variant=cell.variant,
+                settings=settings,
+                cut=drawn.cut,
+                repetition=drawn.repetition,
             )
     return list(lines.values())
 
@@ -142,7 +144,7 @@ def _record(
     work: Repetitions, cell: Cell, reference: Reference, outcome: Outcome, seconds: float
 ) -> Record:
     """Return the line of a reference. It has no rounds: one value is that of each protocol."""
-    cut, repetition = work.drawn(cell)
+    drawn = work.drawn(cell)
     experiment = work.experiment(cell)
     sites: dict[str, dict[str, float]] = {}
     for site, values in outcome.sites.items():
@@ -166,9 +168,10 @@ def _record(
         test={"last": test, "global": test},
         pseudo_labels={},
         sites=sites,
+        picks={},
         metric=experiment.key_metric,
-        repetition=repetition,
-        cut=cut,
+        repetition=drawn.repetition,
+        cut=drawn.cut,
         reference=reference._asdict(),
         chosen=outcome.chosen,
         by_group=deviations(outcome.answers, len(experiment.data.classes)),

@@ -74,9 +74,8 @@ def data_varied(records: Collection[Record]) -> bool:
 
     Each line must say so, and no two may have the same test images or the same labels.
     """
-    cuts = [record.cut for record in records if record.cut is not None]
-    if len(cuts) < len(records) or any(record.repetition == "weights" for record in records):
+    if any(record.repetition == "weights" for record in records):
         return False
-    test_images = {cut.test for cut in cuts}
-    labels = {cut.labels for cut in cuts}
+    test_images = {record.cut.test for record in records}
+    labels = {record.cut.labels for record in records}
     return len(test_images) == len(labels) == len(records)

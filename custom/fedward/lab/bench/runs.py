@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import partial
 from os.path import relpath
 from pathlib import Path
@@ -14,7 +13,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import write_bought
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import Cut, Record, Repetition, add_records, read_records
+from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import cut_of, repetition_of
 from fedward.lab.bench.study import Cell, Settings, Study
@@ -166,13 +165,7 @@ class Bench:
         compared = self.compared(cell)
         if compared:
             rewrite_report(self.folders(cell)[""], compared)
-        cut, repetition = self.drawn(cell)
-        result = replace(
-            record(cell, self.runs(cell)),
-            cut=cut,
-            repetition=repetition,
-            claims=claims_digest(self.study),
-        )
+        result = record(cell, self.runs(cell), self.drawn(cell), claims_digest(self.study))
         values = result.test["last"]
         undefined = [metric for metric in self.study.metrics if metric not in values]
         if undefined:
@@ -205,7 +198,7 @@ class Bench:
                 folders += [run.folder for run in self.finished(other_cell)]
         return folders
 
-    def drawn(self, cell: Cell) -> tuple[Cut, Repetition]:
+    def drawn(self, cell: Cell) -> Drawn:
         """Return which images a cell uses, and what differs between its seed and the row's others.
 
         Synthetic images are drawn by the seed.
@@ -221,7 +214,7 @@ class Bench:
                 if name not in self._cuts:
                     self._cuts[name] = cut_of(files, self.experiment(other).data)
                 cuts[seed] = self._cuts[name]
-        return cuts[cell.seed], repetition_of(cell.seed, cuts)
+        return Drawn(cuts[cell.seed], repetition_of(cell.seed, cuts))
 
     def experiment(self, cell: Cell) -> Experiment:
         """Return what a cell runs."""

@@ -1,12 +1,11 @@
 """Where the rows of a study fail: at the lowest site, in rare classes, below the baseline."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.forest import Difference, baseline_of, groups_of
 from fedward.lab.bench.markdown import gap_text, metric_name
-from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results
 
 _MOST_ROWS = 3
@@ -115,8 +114,7 @@ def _lowest_and_highest(of_repetitions: Sequence[Mapping[str, float]], metric: s
 def _classes(results: Results) -> str:
     """Return how far the mean over classes is below the mean over images.
 
-    Rare classes hardly change the latter. Recorded lines have no value of each class, and older
-    ones no balanced accuracy, which alone tells how often each class is found.
+    Rare classes hardly change the latter. Recorded lines have no value of each class.
     """
     # The first counts every image once, the second every class.
     metrics = ("accuracy", "f1_macro")
@@ -130,24 +128,14 @@ def _classes(results: Results) -> str:
             f"Rare classes with *{title}*: Macro F1, which counts classes alike, is "
             f"{macro_f1:.3f}; Accuracy, which counts images alike, is {accuracy:.3f}."
         )
-        found = _share_found(results.repetitions(variant, row))
-        if found is not None and accuracy - found >= _MUCH:
+        found = fmean(results.test_values(variant, row, "balanced_accuracy").values())
+        if accuracy - found >= _MUCH:
             text += (
                 f" In the mean over classes {found:.3f} of the images are recognised, so rare "
                 "classes are recognised less often."
             )
         return text
     return ""
-
-
-def _share_found(records: Iterable[Record]) -> float | None:
-    """Return the share of a class's images that is recognised, as a mean over classes.
-
-    None if a line has none.
-    """
-    values = [record.test["global"].get("balanced_accuracy") for record in records]
-    found = [value for value in values if value is not None]
-    return fmean(found) if len(found) == len(values) else None
 
 
 def _described(results: Results, *metrics: str) -> Iterator[tuple[str, str]]:

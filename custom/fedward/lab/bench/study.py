@@ -84,8 +84,7 @@ class Variant(_Part):
     labelled: float | None = None
     """Share of the training labels that it uses, if variants differ by this share.
 
-    Tables then show the percentage reached of the own row's value in the first variant, and the
-    figure has labels on its axis.
+    The figure then has labels on its axis.
     """
     partition: str = ""
     """How its images are cut, if other than the study's; as :attr:`Study.partition`."""
@@ -296,11 +295,6 @@ class Study(_Part):
     def by_labels(self) -> bool:
         """Whether variants differ by their share of labels."""
         return all(variant.labelled is not None for variant in self.variants.values())
-
-    @property
-    def by_share_of_all(self) -> bool:
-        """Whether variants differ by their share of labels, and the first has all labels."""
-        return self.by_labels and self.variants[self.first_variant].labelled == 1
 
     @property
     def first_variant(self) -> str:

@@ -5,7 +5,6 @@ from statistics import fmean
 
 from fedward.lab.bench.bounds import upper_bound
 from fedward.lab.bench.by_group import group_interval
-from fedward.lab.bench.comparisons import percent_reached
 from fedward.lab.bench.convergence import fall
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import (
@@ -13,7 +12,6 @@ from fedward.lab.bench.markdown import (
     full_title,
     interval_text,
     metric_name,
-    percent_text,
     row_title,
 )
 from fedward.lab.bench.records import Record
@@ -123,15 +121,10 @@ def variant_table(results: Results, metric: str) -> str:
 
 
 def _variant_cell(results: Results, variant: str, row: str, metric: str) -> str:
-    study = results.study
     records = results.repetitions(variant, row)
     if not records:
         return NOT_RUN
     texts = [_value(records, metric)]
-    if study.by_share_of_all and variant != study.first_variant:
-        share = percent_reached(results, variant, row, metric)
-        if share:
-            texts.append(percent_text(share))
     loss = fall(records, metric)
     if loss:
         texts.append(f"falls by {loss:.3f}")
