@@ -32,6 +32,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import psutil
 
+from fedward.flare.jobs.export import export_job
+from fedward.jobs import load_experiment, simulated_sites
+
 START = 10
 WARM = 50
 ROUNDS = 100
@@ -51,7 +54,7 @@ SETTINGS = {
     "synthetic.images": 40,
     "evaluate_every": 10,
 }
-RUNS = {"in process": "local", "simulator": "simulator"}
+ENGINES = ("in process", "simulator")
 MEASURED = ("memory", "resident", "descriptors", "threads")
 JUDGED = ("memory", "descriptors")
 PANELS = {
@@ -79,12 +82,11 @@ def watch(name: str, folder: Path) -> list[Sample]:
 
     This process exits if the run fails.
     """
-    changes = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    fedward = str(Path(sys.executable).with_name("fedward"))
-    command = [fedward, "run", "fedperl", "--engine", RUNS[name], "--out", str(folder), *changes]
     log = folder.with_suffix(".log")
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command_of(name, folder), stdout=output, stderr=subprocess.STDOUT
+        )
     samples = list(samples_of(process, folder))
     if process.returncode or [sample.round for sample in samples] != list(range(1, ROUNDS + 1)):
         sys.exit(
@@ -92,6 +94,21 @@ def watch(name: str, folder: Path) -> list[Sample]:
             f"{log.read_text()[-3000:]}"
         )
     return samples
+
+
+def command_of(name: str, folder: Path) -> list[str]:
+    """Return the command of an engine, which writes into ``folder``."""
+    changes = [f"{key}={value}" for key, value in SETTINGS.items()]
+    experiment = load_experiment("fedperl", changes)
+    if name == "in process":
+        settings = [part for change in changes for part in ("--set", change)]
+        fedward = str(Path(sys.executable).with_name("fedward"))
+        return [fedward, "run", "fedperl", "--out", str(folder), *settings]
+    export_job(experiment, folder / "fedperl")
+    sites = simulated_sites(experiment)
+    nvflare = str(Path(sys.executable).with_name("nvflare"))
+    command = [nvflare, "simulator", str(folder / "fedperl"), "-w", str(folder / "workspace")]
+    return [*command, "-c", ",".join(sites), "-t", str(len(sites)), "-l", "warning"]
 
 
 def samples_of(process: subprocess.Popen[bytes], folder: Path) -> Iterator[Sample]:
@@ -196,7 +213,7 @@ def main() -> None:
     runs = {}
     flat = True
     with tempfile.TemporaryDirectory() as folder:
-        for index, name in enumerate(RUNS):
+        for index, name in enumerate(ENGINES):
             runs[name] = watch(name, Path(folder) / str(index))
             flat &= print_table(name, runs[name])
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -510,7 +510,6 @@ WRONG = (
     ("run", "no_job"),
     ("run", "fedperl", "--site-files", "absent"),
     ("run", "fedperl", "--set", "rounds"),
-    ("run", "fedperl", "--engine", "simulator", "--quiet"),
     ("doctor", "absent.yaml"),
     ("doctor", "absent.yaml", "--job", "fedavg"),
 )

@@ -102,13 +102,9 @@ def test_the_folder_is_named_after_the_job_if_none_is_named(
     assert info(tmp_path / "runs" / "mine")["experiment"]["options"]["rounds"] == 1
 
 
-@pytest.mark.parametrize("engine", ["local", "simulator"])
-def test_results_are_never_overwritten(
-    engine: str, finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_are_never_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
-    code = 1 if engine == "local" else 2
-    text = refused(capsys, code, "run", "fedavg", "--engine", engine, "--out", finished, *SET)
+    text = refused(capsys, 1, "run", "fedavg", "--out", finished, *SET)
     assert str(finished) in text
     assert "new or empty folder" in text
     assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
@@ -132,11 +128,8 @@ def test_results_are_never_overwritten(
         (["fedavg", "--set", "data={image_size: 2}"], "data.image_size: "),
         (["fedperl", "--set", "committee=1"], "committee=1"),
         (["fedavg", "--sites", "0"], "at least 1 site"),
-        (["--engine", "simulator"], "expected a job"),
-        (["--engine", "simulator", "--resume", "x"], "expected the local engine"),
-        (["--engine", "simulator", "--resume", "x", "--init", "y"], "expected the local engine"),
         (
-            ["fedavg", "--engine", "simulator", "--init", "x"],
+            ["fedavg", "--init", "x"],
             "expected model.safetensors and model.json",
         ),
         (["fedavg", "--init", "no/such/run"], "expected model.safetensors and model.json"),
@@ -225,40 +218,6 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fedward {__version__}\n"
 
 
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
-    """The commands and environments with which a simulator would have been started."""
-    calls: list[tuple[list[str], dict[str, str]]] = []
-
-    class Done:
-        returncode = 7
-
-    def record(command: list[str], env: dict[str, str], check: bool) -> Done:
-        assert not check
-        calls.append((command, env))
-        return Done()
-
-    monkeypatch.setattr("subprocess.run", record)
-    return calls
-
-
-def test_the_simulator_gets_the_job_the_sites_and_their_files(
-    hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
-) -> None:
-    out = tmp_path / "run"
-    assert (
-        run("run", "ssfl", "--engine", "simulator", "--out", out, "--site-files", hospitals, *SET)
-        == 7
-    )
-    ((command, environment),) = simulated
-    assert command[-6:] == ["-c", "hospital-a,hospital-b", "-t", "2", "-l", "warning"]
-    assert environment["FEDWARD_SITES"] == str(hospitals)
-    exported = json.loads(
-        (out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text()
-    )
-    assert exported["workflows"][0]["args"]["rounds"] == 2
-
-
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
 def test_a_run_tells_only_what_is_wanted(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -280,9 +239,6 @@ def test_a_run_tells_only_what_is_wanted(
         ]
     assert run("run", "--resume", folder, option) == 0
     assert capsys.readouterr().out.splitlines() == lines[-1:]
-    assert "expected the local engine" in refused(
-        capsys, 2, "run", "fedavg", option, "--engine", "simulator"
-    )
 
 
 # --- site files
@@ -305,13 +261,10 @@ def hospitals(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("engine", ["local", "simulator"])
 def test_missing_site_files_do_not_become_synthetic_images(
-    engine: str, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [
-        "--engine",
-        engine,
         "--out",
         tmp_path / "run",
         "--site-files",
@@ -321,7 +274,6 @@ def test_missing_site_files_do_not_become_synthetic_images(
         *SET,
     ]
     assert f"site files {tmp_path / 'typo'}: " in refused(capsys, 2, "run", "fedavg", *arguments)
-    assert simulated == []
     assert not (tmp_path / "run").exists()
 
 
@@ -357,24 +309,6 @@ def test_a_run_without_a_site_is_one_in_which_its_file_is_absent(
     assert run(*arguments, tmp_path / "absent") == 0
     assert info(tmp_path / "without")["sites"] == ["hospital-a", "hospital-c"]
     assert_equal(weights(tmp_path / "without"), weights(tmp_path / "absent"))
-
-
-def test_the_simulator_too_has_the_sites_that_have_files(
-    hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
-) -> None:
-    run(
-        "run",
-        "fedavg",
-        "--engine",
-        "simulator",
-        "--out",
-        tmp_path / "run",
-        "--site-files",
-        hospitals,
-        *SET,
-    )
-    ((command, _),) = simulated
-    assert command[command.index("-c") + 1] == "hospital-a,hospital-b"
 
 
 # --- changes of settings
@@ -849,27 +783,6 @@ def test_a_run_starts_from_the_last_model_of_another(
     about = info(tmp_path / "run")["init"]
     assert (about["folder"], about["new"], about["unused"]) == (str(finished), [], [])
     assert f"weights of {finished}\ntensors taken: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("net", ["small_cnn", "resnet10t"])
-def test_the_simulator_gets_weights_that_fit(
-    net: str,
-    finished: Path,
-    tmp_path: Path,
-    simulated: list[Any],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = ["--out", tmp_path / "run", "--sites", 2, *SET, "--set", f"net={net}"]
-    code = run("run", "fedavg", "--engine", "simulator", "--init", finished, *arguments)
-    if net == "small_cnn":
-        assert (code, len(simulated)) == (7, 1)
-        job = tmp_path / "run" / "job" / "fedavg"
-        ours = (job / "app_server" / "config" / "model.safetensors").read_bytes()
-        assert ours == (finished / "model.safetensors").read_bytes()
-    else:
-        assert (code, simulated) == (2, [])
-        assert "none of that name and shape" in capsys.readouterr().err
-        assert not (tmp_path / "run").exists()
 
 
 def test_an_exported_job_carries_weights_to_named_sites(

@@ -45,13 +45,14 @@ def frameworks(folder: Path, changes: Sequence[str]) -> dict[str, Framework]:
     fedward = str(Path(sys.executable).with_name("fedward"))
     changed = [part for change in changes for part in ("--set", change)]
     run = (fedward, "run", "fedavg_full", *changed, "--out", str(folder / "run"))
+    script = str(HERE.parents[1] / "jobs" / "fedavg_full" / "job.py")
     return {
         "plain PyTorch": Framework((python, str(HERE / "plain.py"))),
         "fedward, in process": Framework(run, "run/rounds.jsonl", '"round"'),
         "fedward, two workers": Framework((*run, "--workers", "2"), "run/rounds.jsonl", '"round"'),
         "Flower, Ray": Framework((python, str(HERE / "flower.py"))),
         "fedward, FLARE simulator": Framework(
-            (*run, "--engine", "simulator"), "**/rounds.jsonl", '"round"'
+            (python, script, *changed), "**/rounds.jsonl", '"round"'
         ),
         "FLARE's FedAvg recipe, simulator": Framework(
             (python, str(HERE / "flare_recipe.py"), str(folder / "flare")),

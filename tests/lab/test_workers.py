@@ -302,30 +302,6 @@ def test_a_site_goes_where_it_is_held_and_no_process_holds_all() -> None:
     assert workers._choose(["b", "c"], 2) == "b"
 
 
-def test_the_simulator_is_told_no_workers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        main(
-            [
-                "run",
-                "fedavg",
-                "--engine",
-                "simulator",
-                "--workers",
-                "2",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 2
-    )
-    assert (
-        "--workers: expected the local engine, found --engine simulator" in capsys.readouterr().err
-    )
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("device", "code", "said"), [("cpu", 0, "Works on: cpu"), ("cuda:99", 1, "field device")]
 )

@@ -50,5 +50,5 @@ def _refuse(path: Path, purpose: str, remedy: str) -> None:
         raise ConfigError(
             f"FLARE's simulator cannot work with the path of {purpose}, {path}: it splits paths at "
             "spaces, quotes, backslashes and #",
-            f"{remedy} `fedward run` without --engine simulator works with any path.",
+            f"{remedy} `fedward run` works with any path.",
         )

@@ -1,4 +1,4 @@
-"""``fedward run``: a job in this process or in FLARE's simulator.
+"""``fedward run``: a job in this process, without FLARE.
 
 Imports nothing heavy before it runs.
 """
@@ -9,14 +9,11 @@ import math
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from fedward.config import DataSpec, Experiment
@@ -61,12 +58,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "takes",
     )
     add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")
-    add(
-        "--engine",
-        choices=("local", "simulator"),
-        default="local",
-        help="this process, or FLARE's simulator (default: local)",
-    )
     add(
         "--sites",
         type=int,
@@ -141,8 +132,6 @@ def _run(options: argparse.Namespace) -> int:
     if options.resume:
         return _resume(options)
     options.job = _job(options)
-    if options.engine == "simulator":
-        _refuse_local_options(options)
     from fedward.sites import named_sites
 
     # Site files are looked at before the experiment, which imports torch.
@@ -175,20 +164,14 @@ def _run(options: argparse.Namespace) -> int:
         workers=options.workers,
         job=Path(options.job).stem,
     )
-    if options.engine == "simulator":
-        return _run_in_simulator(options, simulation)
-    return _run_here(options, _entered(options, simulation))
-
-
-def _entered(options: argparse.Namespace, simulation: "Simulation") -> "Simulation":
-    """Open all images, print what is to be known before round 1, and return what is to run."""
     from fedward.lab.run_check import folded
 
-    return simulation.entered(
+    entered = simulation.entered(
         lambda paragraph: _note(options, folded(paragraph)),
         allow_missing=options.allow_missing,
         unmeasured=options.unmeasured,
     )
+    return _run_here(options, entered)
 
 
 def _job(options: argparse.Namespace) -> str:
@@ -250,20 +233,6 @@ def _without(sites: list[str], left_out: list[str]) -> list[str]:
             "--without", "Leave out fewer.", expected="a site that is left", found="none"
         )
     return remaining_sites
-
-
-def _refuse_local_options(options: argparse.Namespace) -> None:
-    """Raise ConfigError if an option is given that only the local engine has."""
-    is_given = {"--workers": options.workers != 1, "--quiet": options.quiet, "--json": options.json}
-    for option, given in is_given.items():
-        if given:
-            raise ConfigError(
-                option,
-                f"Remove {option}: the simulator already runs each site in its own process, "
-                "which prints for itself.",
-                expected="the local engine",
-                found="--engine simulator",
-            )
 
 
 def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: bool = False) -> int:
@@ -386,14 +355,6 @@ def _resume(options: argparse.Namespace) -> int:
     from fedward.runs.standing import resuming, site_files_of
     from fedward.storage.run_folder import RunFolder
 
-    if options.engine == "simulator":
-        raise ConfigError(
-            "fedward run --resume",
-            "Remove --engine; the weights are the same. A FLARE job resumes through its run "
-            "folder.",
-            expected="the local engine",
-            found="--engine simulator",
-        )
     for_new_runs = (
         "out",
         "set",
@@ -458,33 +419,3 @@ def _hint(options: argparse.Namespace) -> str:
         command += ["--workers", str(options.workers)]
     # On a line of its own a command stays whole, however narrow the terminal is.
     return f"; finished rounds are kept. Continue with\n{shlex.join(command)}"
-
-
-def _run_in_simulator(options: argparse.Namespace, simulation: "Simulation") -> int:
-    """Export the job, run FLARE's simulator on it, and return the simulator's exit code."""
-    from fedward.flare.jobs.export import export_job
-    from fedward.flare.launchers import ARENAS
-    from fedward.flare.plain_paths import plain_path
-
-    if options.out.exists() and any(options.out.iterdir()):
-        raise ConfigError(
-            f"folder {options.out}",
-            "Name another with --out.",
-            expected="a new or empty folder",
-            found="files in it",
-        )
-    # The simulator empties its workspace, so that images are decoded elsewhere.
-    with TemporaryDirectory() as folder:
-        elsewhere = replace(simulation, folder=Path(folder))
-        sites = _entered(options, elsewhere).sites
-    job = options.out / "job" / Path(options.job).stem
-    export_job(simulation.experiment, job, sites=sites, init=options.init)
-    environment = {**dict([ARENAS]), **os.environ}
-    if options.site_files:
-        environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    with plain_path(options.out) as out:
-        command = [sys.executable, "-P", "-m", "nvflare.cli", "simulator", str(job)]
-        command += ["-w", str(out / "workspace")]
-        command += ["-c", ",".join(sites), "-t", str(len(sites))]
-        command += ["-l", "warning"]  # Else FLARE logs a few hundred lines of its own.
-        return subprocess.run(command, env=environment, check=False).returncode
