@@ -21,7 +21,7 @@ from fedward.terminal import complain, printing_safely, read_numbers
 _COMMANDS = {
     "run": (
         "lab.fedward_run:add_run",
-        "run a job in this process or in the FLARE simulator, or resume a run",
+        "run a job in this process, or resume a run",
     ),
     "settings": (
         "operation.settings_command:add_settings",
