@@ -36,7 +36,7 @@ def pool_for(name: str, images: int, features: Tensor, labelled: Tensor) -> Pool
     draw = torch_generator(0, "benchmark", name)
     logits = torch.randn(uses.members, images, CLASSES, generator=draw).mul(2)
     ids = [f"{index:06d}" for index in range(images)]
-    return Pool("north", ids, logits.softmax(dim=2), features, labelled, logits)
+    return Pool("north", ids, logits.softmax(dim=2), features, labelled)
 
 
 def clustered(count: int, purpose: str) -> Tensor:

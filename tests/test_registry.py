@@ -105,7 +105,7 @@ def test_an_unknown_name_is_told_with_those_there_are(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "more", "more", "", sampler={"oracle": "more:Oracle"})
     with pytest.raises(
         ConfigError,
-        match=r"sampler: expected one of random, .*core_set, feal, oracle, found 'orakel'",
+        match=r"sampler: expected one of random, .*core_set, oracle, found 'orakel'",
     ):
         SAMPLERS["orakel"]
 

@@ -219,7 +219,6 @@ _SAMPLERS = {
     "bald": "uncertainty:BALD",
     "margin": "uncertainty:Margin",
     "core_set": "core_set:CoreSet",
-    "feal": "feal:FEAL",
 }
 _VIEWS = {
     name: f"recipes:{name.upper()}"

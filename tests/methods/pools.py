@@ -13,12 +13,6 @@ def random_probabilities(members: int, images: int, classes: int, seed: int) -> 
     return logits.softmax(dim=2)
 
 
-def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
-    """Return logits, some of them below 0, without ties above 0."""
-    draw = torch.Generator().manual_seed(seed)
-    return 3 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)
-
-
 def random_pool(
     sampler: Sampler, images: int, classes: int = 4, seed: int = 0, labelled: int = 3
 ) -> Pool:
@@ -32,7 +26,6 @@ def random_pool(
         random_probabilities(sampler.uses.members, images, classes, seed),
         features[:images],
         features[images:],
-        random_logits(sampler.uses.members, images, classes, seed),
     )
 
 
@@ -44,5 +37,4 @@ def reordered(pool: Pool, order: list[int]) -> Pool:
         pool.probabilities[:, order],
         pool.features[order],
         pool.labelled,
-        pool.logits[:, order],
     )

@@ -27,7 +27,7 @@ grid = settings(deadline=None, max_examples=30)
 all_samplers = pytest.mark.parametrize("name", SAMPLERS)
 SCORING = [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)]
 scoring_samplers = pytest.mark.parametrize("name", SCORING)
-PREDICTING = [name for name in SAMPLERS if sampler_of(name).uses.models and name != "feal"]
+PREDICTING = [name for name in SAMPLERS if sampler_of(name).uses.models]
 DESCRIBING = [name for name in SAMPLERS if sampler_of(name).uses.features != "none"]
 samplers_of_features = pytest.mark.parametrize("name", DESCRIBING)
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000))
@@ -48,10 +48,10 @@ def score(name: str, probabilities: Tensor) -> Tensor:
 
 
 def test_the_table() -> None:
-    expected = "random local_entropy global_entropy fedal aift sa mcdal bald margin core_set feal"
+    expected = "random local_entropy global_entropy fedal aift sa mcdal bald margin core_set"
     assert list(SAMPLERS) == expected.split()
     members = {name: sampler_of(name).uses.members for name in SAMPLERS}
-    assert members == dict(zip(expected.split(), [0, 1, 1, 2, 8, 1, 3, 2, 1, 0, 2], strict=True))
+    assert members == dict(zip(expected.split(), [0, 1, 1, 2, 8, 1, 3, 2, 1, 0], strict=True))
     assert sampler_of("aift", {"views": 3}).uses.members == 3
     for name in ("local_entropy", "margin", "aift", "sa"):  # the client level of the paper
         assert sampler_of(name).uses.models == ("local",)
@@ -93,7 +93,6 @@ def test_the_order_of_the_pool_does_not_matter(
     many_images_are_alike = data.draw(st.booleans())
     if many_images_are_alike:
         pool = replace(pool, probabilities=pool.probabilities[:, :1].expand(-1, images, -1))
-        pool = replace(pool, logits=pool.logits.round())
         pool = replace(pool, features=pool.features.round())
     order = data.draw(st.permutations(range(images)))
     assert choose(sampler, reordered(pool, order), 7, seed) == choose(sampler, pool, 7, seed)
@@ -122,7 +121,6 @@ def test_outputs_of_any_precision_are_taken(name: str) -> None:
         rounded = replace(
             pool, probabilities=pool.probabilities.to(dtype), features=pool.features.to(dtype)
         )
-        rounded = replace(rounded, logits=pool.logits.to(dtype))
         assert len(choose(sampler, rounded, 5)) == 5
 
 
@@ -273,8 +271,6 @@ def test_broken_features_are_refused(name: str, value: float) -> None:
         ("sa", {"uncertain_share": 1.1}),
         ("sa", {"rows": 63}),
         ("sa", {"groups": 0}),
-        ("feal", {"neighbours": 0}),
-        ("feal", {"similarity": 1.0}),
     ],
 )
 def test_settings_have_bounds(name: str, options: dict[str, float]) -> None:
@@ -533,7 +529,6 @@ GOLDEN = {
     "bald": ["11 07 02", "10 01 06"],
     "margin": ["08 00 06", "02 07 04"],
     "core_set": ["01 03 09", "11 00 07"],
-    "feal": ["05 04 02", "03 10 06"],
 }
 """Two steps of three labels each, from twelve images."""
 
@@ -598,7 +593,7 @@ def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
 
 
 def test_samplers_for_one_label() -> None:
-    assert [name for name in SAMPLERS if sampler_of(name).one_label] == ["sa", "mcdal", "feal"]
+    assert [name for name in SAMPLERS if sampler_of(name).one_label] == ["sa", "mcdal"]
 
 
 @pytest.mark.parametrize("wrong", [NAN, -0.1, 1.1])

@@ -220,7 +220,7 @@ def test_budgets_of_a_run_are_kept_and_recorded(straight):
     assert {row["asked"] for (_, round_), row in table.items() if round_ == 4} == {0}
 
 
-@pytest.mark.parametrize("sampler", ["aift", "mcdal", "core_set", "margin", "feal"])
+@pytest.mark.parametrize("sampler", ["aift", "mcdal", "core_set", "margin"])
 def test_every_sampler_goes_through_a_run_and_buys_as_many(straight, tmp_path, sampler):
     other = run_local(active(sampler=sampler), tmp_path / "run", sites=SITES)
     assert rows(other, "queries") == rows(straight, "queries")

@@ -59,7 +59,7 @@ def test_the_skin_sites_load_whole(layout, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "sites"), [("heads_skin", 10), ("fedal_hospitals", 4), ("pneumonia", 3)]
+    ("name", "sites"), [("heads_skin", 10), ("fedal_whole", 4), ("pneumonia", 3)]
 )
 def test_the_images_of_a_study_are_cut(name, sites, tmp_path):
     """With each way to cut: FedPerl's sites, a column of a CSV, parts of an npz file."""

@@ -114,25 +114,6 @@ def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
     assert not pool.probabilities.numel()
 
 
-def test_logits_and_features_take_one_pass_each() -> None:
-    """FEAL's own model answers once with both, and no labelled image is looked at."""
-    free = images(5)
-    passes = list[str]()
-    nets = {"local": net(1), "global": net(2)}
-    for name, each in nets.items():
-        each.register_forward_hook(lambda *_, name=name: passes.append(name))
-    pool = look(sampler_of("feal").uses, free, images(2, 9), nets.__getitem__)
-    assert passes == ["local", "global"]
-    assert (pool.logits.shape, pool.labelled.numel()) == ((2, 5, CLASSES), 0)
-    torch.testing.assert_close(
-        pool.logits.softmax(dim=2),
-        look(sampler_of("fedal").uses, free, None, nets.__getitem__).probabilities,
-    )
-    assert torch.equal(
-        pool.features, look(Uses(features="local"), free, None, nets.__getitem__).features
-    )
-
-
 def test_waiting_images_are_compared_like_labelled_ones() -> None:
     free = images(5)
     labelled = images(2, 9)
@@ -157,7 +138,7 @@ def test_features_of_the_picture_need_no_network(channels: int) -> None:
     torch.testing.assert_close(pool.features.norm(dim=1), torch.ones(4))
 
 
-@pytest.mark.parametrize("name", ["random", "aift", "mcdal", "core_set", "sa", "fedal", "feal"])
+@pytest.mark.parametrize("name", ["random", "aift", "mcdal", "core_set", "sa", "fedal"])
 def test_nothing_is_computed_for_nobody(name: str) -> None:
     pool = look(sampler_of(name).uses, images(0), nets=never)
     assert sampler_of(name).choose(pool, 3, torch_generator(0)) == []

@@ -50,13 +50,7 @@ def observe(
     pool = Pool(site, images.ids, outputs=kind_of_labels(images.labels).outputs)
     if not len(images):
         return pool
-    outputs: dict[str, tuple[Tensor, Tensor]] = {}
-    """Logits and features by the name of the weights."""
-    if uses.outputs == "logits":
-        for name in uses.models:
-            outputs[name] = _outputs(nets(name), to_samples(images))
-        pool = replace(pool, logits=torch.stack([logits for logits, _ in outputs.values()]))
-    elif uses.models:
+    if uses.models:
         if uses.views:
             members = _varied(images, uses, lambda name: on_images(nets(name)), view)
         else:
@@ -66,12 +60,9 @@ def observe(
         return replace(pool, features=principal_axes(_grey(images)))
     if uses.features in ("local", "global"):
         net = nets(uses.features)
-        _, features = outputs.get(uses.features) or _outputs(net, to_samples(images))
-        labelled = torch.empty(0, 0)
-        if uses.labelled:
-            parts = [_outputs(net, to_samples(part))[1] for part in taken if len(part)]
-            if parts:
-                labelled = torch.cat(parts)
+        features = _features(net, to_samples(images))
+        of_taken = [_features(net, to_samples(part)) for part in taken if len(part)]
+        labelled = torch.cat(of_taken) if of_taken else torch.empty(0, 0)
         return replace(pool, features=features, labelled=labelled)
     return pool
 
@@ -105,10 +96,9 @@ def _varied(
         yield torch.stack(views)
 
 
-def _outputs(net: nn.Module, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Return logits (N, K) and features (N, D), N >= 1, on the CPU."""
-    logits, features = zip(*_batches(net, samples), strict=True)
-    return torch.cat(logits).cpu(), torch.cat(features).cpu()
+def _features(net: nn.Module, samples: Samples) -> Tensor:
+    """Return what a network's classifier receives (N, D), N >= 1, on the CPU."""
+    return torch.cat([features for _, features in _batches(net, samples)]).cpu()
 
 
 @torch.no_grad()

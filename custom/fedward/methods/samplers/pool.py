@@ -28,14 +28,11 @@ class Uses:
     as it is."""
     heads: bool = False
     """Whether the probabilities of the model's two auxiliary heads follow."""
-    outputs: Literal["probabilities", "logits"] = "probabilities"
-    """What it needs of the models; logits only of images as they are, and without heads."""
     features: Literal["none", "local", "global", "image"] = "none"
     """Which features it needs. ``local``, ``global``: what the classifier of the site's own model,
     or of the global one, receives; ``image``: those of the picture itself, by
-    :func:`fedward.methods.samplers.suggestive.principal_axes`."""
-    labelled: bool = True
-    """Whether it needs a model's features of labelled images, too."""
+    :func:`fedward.methods.samplers.suggestive.principal_axes`. A model's features of labelled
+    images come with them."""
 
     @property
     def own_model(self) -> bool:
@@ -58,13 +55,11 @@ class Pool:
     ids: Sequence[str]
     """N distinct ids, in any order."""
     probabilities: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
-    """(T, N, K) floating point, such as ``outputs`` gives."""
+    """(T, N, K) floating point, as :attr:`outputs` makes of logits."""
     features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(N, D) floating point."""
     labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(L, D) features of the images that have a label or wait for one; empty if there are none."""
-    logits: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
-    """(T, N, K) floating point."""
     outputs: Outputs = SOFTMAX
     """What the logits of the network mean."""
 
@@ -73,11 +68,11 @@ class Pool:
 def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
     """Return the pool by rising id, on the CPU.
 
-    Probabilities and logits are in float64, features in float32.
+    Probabilities are in float64, features in float32.
 
     Raises DataError: a repeated id; shapes that do not match; probabilities that are NaN, negative,
-    or no distribution; logits or features that are not finite. The error names the site and the
-    first such image.
+    or no distribution; features that are not finite. The error names the site and the first such
+    image.
     """
     where = f"site {pool.site}, sampler {sampler}"
     if len(set(pool.ids)) != len(pool.ids):
@@ -85,10 +80,7 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
         _refuse(where, "every id once", f"{repeated!r} again", "Drop repeated rows from the pool.")
     order = sorted(range(len(pool.ids)), key=pool.ids.__getitem__)
     ordered = replace(pool, ids=[pool.ids[position] for position in order])
-    if uses.members and uses.outputs == "logits":
-        logits = _checked_logits(ordered, order, uses.members, where)
-        ordered = replace(ordered, logits=logits)
-    elif uses.members:
+    if uses.members:
         probabilities = _checked_probabilities(ordered, order, uses.members, where)
         ordered = replace(ordered, probabilities=probabilities)
     if uses.features != "none":
@@ -98,7 +90,16 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 
 
 def _checked_probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
-    probabilities = _in_order(pool.probabilities, "probabilities", order, members, where)
+    """Return the probabilities (T, N, K) of all members, images in ``order``."""
+    shape = pool.probabilities.shape
+    if len(shape) != 3 or shape[:2] != (members, len(order)) or shape[2] == 0:
+        _refuse(
+            where,
+            f"probabilities ({members}, {len(order)}, K >= 1)",
+            f"{tuple(shape)}",
+            "Predict each image of the pool once with each member.",
+        )
+    probabilities = pool.probabilities.detach().to("cpu", torch.float64)[:, order]
     usable = pool.outputs.are_probabilities(probabilities, _SUM_TOLERANCE).all(dim=0)  # (N,)
     remedy = (
         "The model is broken, or these are logits: use softmax outputs of a model that has not "
@@ -106,26 +107,6 @@ def _checked_probabilities(pool: Pool, order: Sequence[int], members: int, where
     )
     _require_rows(usable, pool.ids, where, pool.outputs.rule, remedy)
     return probabilities
-
-
-def _checked_logits(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
-    logits = _in_order(pool.logits, "logits", order, members, where)
-    usable = logits.isfinite().all(dim=2).all(dim=0)  # (N,)
-    _require_rows(usable, pool.ids, where, "finite logits", _DIVERGED)
-    return logits
-
-
-def _in_order(outputs: Tensor, kind: str, order: Sequence[int], members: int, where: str) -> Tensor:
-    """Return the outputs (T, N, K) of all members on the CPU in float64, images in ``order``."""
-    shape = outputs.shape
-    if len(shape) != 3 or shape[:2] != (members, len(order)) or shape[2] == 0:
-        _refuse(
-            where,
-            f"{kind} ({members}, {len(order)}, K >= 1)",
-            f"{tuple(shape)}",
-            "Predict each image of the pool once with each member.",
-        )
-    return outputs.detach().to("cpu", torch.float64)[:, order]
 
 
 def _checked_features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
