@@ -21,7 +21,10 @@ TABLE = "studies_with_claims"
 NOTE = """\
 The column *few labels* has values, the others have differences from it. Brackets are 95 %
 intervals. *Italics* mark values from which the [rules]({studies}) allow no conclusion, **bold** an
-interval that excludes 0. A conclusion also needs a claim that is shown."""
+interval that excludes 0. A conclusion also needs a claim that is shown. The best reference is
+trained on the images of all sites in one place, which hospitals that keep their images cannot do.
+In the study of peers, *all labels* is a head in one round, so its difference is not that of the
+labels alone."""
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         "study",
         type=Path,
         metavar="STUDY",
-        help="JSON file that says what is compared, such as benchmarks/studies/synthetic.json",
+        help="JSON file that says what is compared, such as benchmarks/studies/pneumonia.json",
     )
     add(
         "--out",

@@ -1,4 +1,4 @@
-"""SelfFed: sites first learn to fill in hidden parts of their images, then few labels are enough.
+"""SelfFed: sites first learn to fill in hidden parts of their images, then train on their labels.
 
 Khowaja, Dev, Anwar, Linguraru: *SelfFed: self-supervised federated learning for data heterogeneity
 and label scarcity in IoMT*, arXiv 2307.01514. Phase 1 pre-trains a masked autoencoder at the sites
