@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -19,7 +20,7 @@ from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import METHODS, method_of
 from fedward.methods.aggregation import mean_of
-from fedward.methods.steps import batch_sizes, step_count
+from fedward.methods.steps import batch_sizes, fewest_different, step_count
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
 from fedward.protocol import wire
@@ -35,6 +36,7 @@ from fedward.security.policy import (
     read_policy,
 )
 from fedward.sites import Rejected
+from fedward.sites.sampling import virtual_client
 from hospital import HERE, fresh, hospital, request
 
 SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
@@ -324,6 +326,20 @@ def test_a_batch_of_the_same_images_is_refused(tmp_path):
     assert eight.handle(request(experiment)).arrays
 
 
+def test_a_batch_of_two_passes_may_repeat_images_and_is_refused(tmp_path):
+    """Eight images may be five, three of them twice, where a pass ends within their batch."""
+    options = {"batch": 8, "images_per_round": 48}
+    experiment = hospital("fedavg", options=options)
+    images = SyntheticData(images=120, labelled=0.5)
+    experiment = experiment.model_copy(update={"synthetic": images})
+    here = site(tmp_path, experiment, Policy(minimum_images=8))
+    assert len(here.data.labelled) == 37
+    text = refusal(here, request(experiment), reads_data=True)
+    assert "minimum_batch: at least 8 different labelled images in a step" in text
+    five = site(tmp_path / "five", experiment, Policy(minimum_images=8, minimum_batch=5))
+    assert five.handle(request(experiment)).arrays
+
+
 def test_images_that_people_refused_are_not_counted(tmp_path):
     """They are unlabelled ones, so the counts stay the same and no step trains on them."""
     experiment = hospital("ssfl")
@@ -345,6 +361,34 @@ def test_no_batch_is_smaller_than_asked_for(images, batch):
     assert all(size >= min(batch, images) for size in sizes)
     assert all(size < 2 * batch for size in sizes)
     assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+draws_of_a_phase = (st.integers(1, 30), st.integers(1, 400), st.integers(1, 70))
+
+
+@given(*draws_of_a_phase, st.integers(0, 5))
+def test_every_batch_has_as_many_different_images(pool, images, batch, seed):
+    drawn = virtual_client(pool, images, torch.Generator().manual_seed(seed))
+    found = [len(part.unique()) for part in drawn.split(batch_sizes(images, batch))]
+    assert min(found) >= fewest_different(pool, images, batch)
+
+
+@given(*draws_of_a_phase)
+def test_some_orders_have_no_more_different_images(pool, images, batch):
+    """Each pass begins with the images with which the last one ended."""
+    forwards = torch.arange(pool)
+    passes = [forwards, forwards.flip(0)] * (images // pool + 1)
+    parts = torch.cat(passes)[:images].split(batch_sizes(images, batch))
+    assert min(len(part.unique()) for part in parts) == fewest_different(pool, images, batch)
+
+
+def test_a_batch_across_two_passes_may_repeat_its_shorter_part():
+    assert fewest_different(36, 72, 8) == 4, "the fifth batch is of two passes, four of each"
+    assert fewest_different(36, 72, 9) == 9
+    assert fewest_different(36, 72, 16) == 18
+    assert fewest_different(36, 64, 16) == 12
+    assert fewest_different(8, 48, 12) == 8
+    assert fewest_different(7, 10**15, 8) == 4
 
 
 def test_a_method_that_is_not_listed_is_refused(tmp_path):

@@ -17,7 +17,7 @@ from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
 from fedward.methods.settings import Settings, StepSize
-from fedward.methods.steps import phase_images, step_count
+from fedward.methods.steps import fewest_different, phase_images, step_count
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
 from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
@@ -333,8 +333,10 @@ class _PhaseWork:
     """Number of images that it may draw from without labels."""
     images: int
     """Images that it takes of each kind, repetitions included."""
+    batch: int
+    """Images that all processes of the site take at a time."""
     steps: int
-    """Number of batches, each of which holds what all processes of the site take at a time."""
+    """Number of batches."""
     trains: bool
     """Whether its batches are optimiser steps.
 
@@ -349,9 +351,10 @@ class _PhaseWork:
         if phase.objective.uses.pace == "labelled":
             sizes = [labelled]
         images = phase_images(settings, [size for size in sizes if size])
-        steps = step_count(images, settings.batch * data.processes)
+        batch = settings.batch * data.processes
+        steps = step_count(images, batch)
         trains = steps > 0 and not isinstance(phase.objective, Measurement)
-        return cls(labelled, unlabelled, images, steps, trains)
+        return cls(labelled, unlabelled, images, batch, steps, trains)
 
     @property
     def images_seen(self) -> int:
@@ -369,7 +372,7 @@ def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
             continue
         checked.append(_enough_images(policy, kind, different))
         if work.trains:
-            different_in_a_step = min(different, work.images // work.steps)
+            different_in_a_step = fewest_different(number, work.images, work.batch)
             checked.append(_enough_in_a_step(policy, kind, different_in_a_step))
     return checked
 

@@ -57,3 +57,34 @@ def batch_sizes(images: int, batch: int) -> list[int]:
         return []
     size, larger = divmod(images, steps)
     return [size + 1] * larger + [size] * (steps - larger)
+
+
+def fewest_different(pool: int, images: int, batch: int) -> int:
+    """Return how many different images each batch of a phase has at least, in whatever order.
+
+    The batches are those of :func:`batch_sizes`, and their images those that
+    :func:`~fedward.sites.sampling.virtual_client` draws. A batch across the end of a pass may hold
+    an image twice: all images of its shorter part may be among those of the other.
+
+    Args:
+        pool: number of images that are drawn from, at least 1.
+        images: as of :func:`batch_sizes`, at least 1.
+        batch: likewise.
+
+    Returns:
+        A number from 1 to ``pool``, which some orders reach. O(pool) for any number of images.
+    """
+    steps = step_count(images, batch)
+    size, larger = divmod(images, steps)
+    fewest = pool
+    for start, same_size, count in (
+        (0, size + 1, larger),
+        (larger * (size + 1), size, steps - larger),
+    ):
+        # After as many batches of one size as there are images, they begin at the same places.
+        for number in range(min(count, pool)):
+            left_of_pass = pool - (start + number * same_size) % pool
+            in_this_pass = min(same_size, left_of_pass)
+            in_the_next_one = min(same_size - in_this_pass, pool)
+            fewest = min(fewest, max(in_this_pass, in_the_next_one))
+    return fewest
