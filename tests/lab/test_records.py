@@ -243,12 +243,18 @@ def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench
     answers = next(run.folder.glob("sites/site-1/test_answers/*.jsonl"))
     before = answers.read_text()
     lines = [json.loads(line) for line in before.splitlines()]
-    for line in lines:
-        line["answers"] = " ".join("6" for _ in line["answers"].split())
-    answers.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    count = len(lines[0]["answers"].split())
+    broken = {
+        "an accuracy of": " ".join(["6"] * count),
+        f"a class from 0 to 7 for each of {count} test images": "6 6",
+        "a class from 0 to 7 for": " ".join(["8"] * count),
+    }
     try:
-        with pytest.raises(RunError, match="answers of site-1: expected an accuracy of"):
-            recorded(cell, run)
+        for expected, said in broken.items():
+            changed = [json.dumps({**line, "answers": said}) for line in lines]
+            answers.write_text("".join(f"{line}\n" for line in changed))
+            with pytest.raises(RunError, match=f"answers of site-1: expected {expected}"):
+                recorded(cell, run)
     finally:
         answers.write_text(before)
 
@@ -389,6 +395,19 @@ def test_a_run_in_which_a_site_failed_is_of_no_use(work: Bench, failed: Cell, ce
             work.run_cell(cell)
     finally:
         (folder / "rounds.jsonl").write_bytes(before)
+
+
+def test_runs_without_validation_images_are_in_no_table(
+    work: Bench, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No round is the best one there: a page could show no value."""
+    without = replace(read_records(file)[ALONE], test={"global": {}, "last": {"f1_weighted": 0.5}})
+    monkeypatch.setattr("fedward.lab.bench.runs.record", lambda *arguments: without)
+    before = file.read_bytes()
+    study = work.study.model_copy(update={"metrics": ("f1_weighted",)})
+    with pytest.raises(RunError, match=r"test values of f1_weighted.*labelled validation images"):
+        Bench(study, work.out, work.site_files, file, {}).run_cell(Cell("all", "lower", 1))
+    assert file.read_bytes() == before
 
 
 def test_a_metric_without_a_value_is_in_no_table(work: Bench, file: Path) -> None:

@@ -610,3 +610,18 @@ def test_intervals_stand_beside_means() -> None:
     values = list(results.test_values("all", "ssfl", "accuracy").values())
     low, high = stats.t.interval(0.95, 4, sum(values) / 5, stats.sem(values))
     assert f"0.700 [{low:.3f}, {high:.3f}] ± 0.020" in value_table(results)
+
+
+def test_a_start_that_a_variant_does_not_change_is_that_of_the_first_variant() -> None:
+    """A row that begins with weights of all labels sees all of them, also in a later variant."""
+    rows = {
+        **ROWS,
+        "first": {**ROWS["upper"], "title": "first"},
+        "warm": {**ROWS["ssfl"], "title": "warm", "init": "first"},
+    }
+    later = {"title": "B", "settings": {"rounds": 7}, "rows": ["lower", "upper", "warm"]}
+    study = study_of(rows=rows, variants={"a": {"title": "A"}, "b": later})
+    results = results_of(study, lines_of(study, {"first": 0.8, "warm": 0.7}))
+    for variant in ("a", "b"):
+        assert same_labels(results, variant, "warm", "upper")
+        assert not same_labels(results, variant, "warm", "lower")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedward.evaluation import mean_and_interval
+from fedward.evaluation.selection import latest_best
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import NOT_RUN, chosen_value, last_value
 
@@ -36,7 +37,7 @@ def change_by_doubling(
     Args:
         records: the row's results.
         doubled: those with twice the rounds. One counts if the row has a result of the same seed,
-            with half as many rounds or fewer, and both have the metric.
+            with half as many rounds or fewer.
         metric: name of the metric.
 
     Returns:
@@ -78,6 +79,21 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
     )
 
 
+def _best_round(record: Record) -> float:
+    """Return the round that counts, the mean over sites where each has its own.
+
+    An older line does not name it: there it is that of the best value on the curve, which lacks the
+    model before training.
+    """
+    if record.best_round:
+        return fmean(record.best_round.values())
+    values = record.curve.val_since_labels
+    rounds = record.curve.round[-len(values) :]
+    best = latest_best(dict(zip(rounds, values, strict=True)))
+    assert best is not None, "it has values"
+    return float(best)
+
+
 def fall(records: Sequence[Record], metric: str) -> float | None:
     """Return by how much a row's test value falls after its best round; None if it does not.
 
@@ -92,15 +108,9 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
     """
     best_shares = []
     for record in records:
-        values_on_validation = record.curve.val_since_labels
-        if len(values_on_validation) < 2:
+        if len(record.curve.val_since_labels) < 2:
             return None
-        rounds = record.curve.round[-len(values_on_validation) :]
-        best = float(rounds[values_on_validation.index(max(values_on_validation))])
-        if record.best_round:
-            # The curve lacks the model before training, and sites alone have a best round each.
-            best = fmean(record.best_round.values())
-        best_shares.append(best / rounds[-1])
+        best_shares.append(_best_round(record) / record.curve.round[-1])
     if fmean(best_shares) > LATE:
         return None
     values = [chosen_value(record, metric) for record in records]

@@ -32,11 +32,14 @@ def _with_start(
     """
     study = results.study
     variant, row = place
-    all_labels = of_training.get((variant, study.upper))
     start = study.rows[row].init
     while start:
-        if all_labels is not None and of_training.get((variant, start)) == all_labels:
-            return all_labels
+        # A start that the variant does not change has run in the first one.
+        in_variant = start in study.rows_of(variant)
+        ran_in = variant if in_variant else study.first_variant
+        labels = of_training.get((ran_in, start))
+        if labels is not None and labels == of_training.get((ran_in, study.upper)):
+            return of_training.get((variant, study.upper), labels)
         start = study.rows[start].init
     return of_training[place]
 

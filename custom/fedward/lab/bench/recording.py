@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
@@ -133,9 +134,9 @@ def _known_labels(
 
 
 def _labels_of_sites(run: Run) -> dict[int, dict[str, int]]:
-    """Return round that asks for labels -> site -> its labels then; empty if none asks.
+    """Return round -> site -> its labels then, of all rounds in which sites counted them.
 
-    A site that was not asked in a round keeps its last number.
+    A site that took no part in a round keeps its last number. Empty if no site counts labels.
     """
     of_sites: dict[int, dict[str, int]] = {}
     last: dict[str, int] = {}
@@ -243,9 +244,23 @@ def _by_group(best: Sequence[tuple[Run, int | None]], classes: int) -> dict[str,
             if site is None or round_ is None or round_ not in site.by_round:
                 return {}
             given = site.by_round[round_]
+            _require_answers(run, choice, given, len(site.images.labels), classes)
             _require_same_accuracy(run, choice, float(np.mean(given == site.images.labels)))
             answered.append(Answered(site.images.labels, site.images.groups, given))
     return deviations(answered, classes)
+
+
+def _require_answers(
+    run: Run, choice: SiteChoice, given: NDArray[np.int64], images: int, classes: int
+) -> None:
+    """Refuse answers that are not one class for each test image."""
+    if len(given) != images or not ((given >= 0) & (given < classes)).all():
+        raise RunError(
+            f"run {run.folder}, answers of {choice.site}",
+            "Delete the folder, and run the command again.",
+            expected=f"a class from 0 to {classes - 1} for each of {images} test images",
+            found=f"{len(given)} answers, of which some may be others",
+        )
 
 
 def _require_same_accuracy(run: Run, choice: SiteChoice, accuracy: float) -> None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
+from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
@@ -166,12 +167,17 @@ class Bench:
             rewrite_report(self.folders(cell)[""], compared)
         result = record(cell, self.runs(cell), self.drawn(cell), claims_digest(self.study))
         values = result.test["last"]
-        undefined = [metric for metric in self.study.metrics if metric not in values]
+        undefined = [
+            metric
+            for metric in self.study.metrics
+            if metric not in values
+            or (metric not in ERRORS and metric not in result.test["global"])
+        ]
         if undefined:
             raise RunError(
                 f"run {self._folder(cell)}",
                 "Name other metrics in the study, or give sites five test images or more of each "
-                "class.",
+                "class, and labelled validation images, which choose the round.",
                 expected=f"test values of {', '.join(undefined)}",
                 found="none",
             )
