@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -378,13 +379,6 @@ def test_a_file_that_is_no_queue_is_named_and_left_alone(tmp_path: Path, content
     assert (tmp_path / NAME).read_bytes() == content
 
 
-def test_a_database_of_another_program_is_no_queue(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / NAME) as database:
-        database.execute("CREATE TABLE answers (question TEXT)")
-    with pytest.raises(DataError, match=r"already exists.*a new one is made in its place"):
-        Queue(tmp_path)
-
-
 def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinician: Make) -> None:
     """SQLite ends the transaction by itself."""
     clinician("anna").say("s00", "MEL")
@@ -438,8 +432,51 @@ def test_a_queue_of_another_format_is_refused(tmp_path: Path, version: int) -> N
     Queue(tmp_path)
     with sqlite3.connect(tmp_path / NAME) as database:
         database.execute(f"PRAGMA user_version = {version}")
+    before = (tmp_path / NAME).read_bytes()
     with pytest.raises(DataError, match=rf"format {version},.*Use the version that made it"):
         Queue(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / NAME)) as database:
+        database.execute("CREATE TABLE answers (question TEXT)")
+        database.commit()
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(DataError, match=r"of another program.*a new one is made in its place"):
+        Queue(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_a_disk_without_shared_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite raises no error there: it keeps the mode of the journal."""
+    connect = sqlite3.connect
+
+    def without_shared_memory(address: str, **options: Any) -> sqlite3.Connection:
+        return connect(f"{address}&vfs=unix-none", **options)
+
+    monkeypatch.setattr("sqlite3.connect", without_shared_memory)
+    with pytest.raises(DataError, match="keep a journal in mode delete"):
+        Queue(tmp_path)
+
+
+def test_a_mistake_of_the_caller_is_not_blamed_on_the_disk(clinic: Any) -> None:
+    with pytest.raises(sqlite3.IntegrityError), clinic.queue.database.writing() as database:
+        database.execute("INSERT INTO answers (key) VALUES (NULL)")
+
+
+def test_a_folder_that_became_unreadable_is_named(
+    clinic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    clinic.queue.database.path.write_bytes(b"no database" * 100)
+    with pytest.raises(DataError, match="annotation queue"), clinic.queue.database.reading():
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -121,7 +121,6 @@ _FOREIGN = (
 _RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
 _REMEDIES = {
     "not a database": _FOREIGN,
-    "already exists": _FOREIGN,
     "malformed": (
         f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. "
         "Keep the damaged file."
@@ -165,20 +164,31 @@ class Database:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
 
     def _make(self) -> None:
-        """Make the tables of an empty file; refuse a file of another format."""
+        """Make the tables of an empty file; a file of another format is refused as it is."""
         with self._connection() as database:
-            database.execute("PRAGMA journal_mode = WAL")
+            is_empty = self._is_empty(database)
+            # Where SQLite cannot change the mode it does not fail, but answers with the old one.
+            (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise self._unusable(f"a disk whose files keep a journal in mode {mode}", _ALLOW)
         with self.writing() as database:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _FORMAT):
-                raise self._unusable(
-                    f"format {version}, where this version of fedward writes {_FORMAT}",
-                    "Use the version that made it: it holds the answers.",
-                )
-            if version == 0:
+            if is_empty:
                 for statement in _statements(_SCHEMA):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def _is_empty(self, database: sqlite3.Connection) -> bool:
+        """Return whether the file has no tables yet; raise DataError if it is of another format."""
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version == 0 and tables:
+            raise self._unusable("a database of another program", _FOREIGN)
+        if version not in (0, _FORMAT):
+            raise self._unusable(
+                f"format {version}, where this version of fedward writes {_FORMAT}",
+                "Use the version that made it: it holds the answers.",
+            )
+        return bool(version == 0)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a context with a connection for reading.
@@ -217,12 +227,18 @@ class Database:
                 database.row_factory = sqlite3.Row
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+            raise  # A mistake of the caller's, which no right to a file would mend.
         except sqlite3.Error as error:
             raise self._unusable(str(error), self._remedy(str(error))) from error
 
     def _remedy(self, message: str) -> str:
         """Return what to do after an error of SQLite."""
-        if not self.path.exists():
+        try:
+            was_removed = not self.path.exists()
+        except OSError:  # The account has lost its right to the folder.
+            return _ALLOW
+        if was_removed:
             return _RESTORE
         for part, remedy in _REMEDIES.items():
             if part in message:
