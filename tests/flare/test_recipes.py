@@ -173,5 +173,5 @@ def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
     assert report.is_file()
     assert_same_run(report.parent, local)
     assert [row["round"] for row in rows(report.parent, "peers")] == [2]
-    assert json.loads((report.parent / "run.json").read_text())["engine"] == "flare"
+    assert json.loads((report.parent / "run.json").read_text())["engine"] == "simulator"
     assert sorted(path.name for path in (report.parents[1] / "tb_events").iterdir()) == SITES

@@ -58,7 +58,7 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
         for site in SITES:
             assert_same_memory(tmp_path / "workspace" / site / "fedward", local / "sites" / site)
     info = json.loads((results / "fedward" / "run.json").read_text())
-    assert (info["engine"], info["job"]) == ("flare", "job")
+    assert (info["engine"], info["job"]) == ("simulator", "job")
     # With fewer threads, a site's process may end before FLARE has sent its scalars.
     if threads == len(SITES):
         for site in SITES:

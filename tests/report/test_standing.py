@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_folders import write_run
 
-from fedward.runs.standing import resuming, site_files_of
+from fedward.runs.standing import resuming, site_files_of, unfinished
 from fedward.storage.info import RunInfo, read_info
 
 ID = "0" * 32
@@ -35,6 +35,20 @@ def test_a_shell_reads_the_command_as_its_words(folder: Path) -> None:
     noted(folder, {"site_file": "/data of '$(us)'/north.yaml"})
     words = ["fedward", "run", "--resume", str(folder), "--site-files", "/data of '$(us)'"]
     assert shlex.split(resuming(folder, info_of(folder, engine="local"))) == words
+
+
+def test_a_run_of_the_simulator_goes_on_only_where_it_lies_outside_the_results(
+    folder: Path,
+) -> None:
+    """The simulator deletes its results when it starts."""
+    words = shlex.split(resuming(folder, info_of(folder, engine="simulator")))
+    assert words == [f"FEDWARD_RUNS={folder.parent}", "nvflare", "simulator", "JOB"]
+    inside = Path("simulator_workspace/fedperl/server/simulate_job/fedward")
+    info = info_of(folder, engine="simulator", status="failed")
+    assert resuming(inside, info) == ""
+    found, remedy = unfinished(inside, info)
+    assert found.startswith("one that has failed")
+    assert remedy == "Mend that and start its job again, or name another run."
 
 
 def test_the_folder_is_no_option(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

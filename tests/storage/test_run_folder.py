@@ -247,8 +247,9 @@ def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch)
     assert late == [[], [], []]
 
 
-def test_the_run_of_a_simulator_is_named(tmp_path):
-    inside = tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+@pytest.mark.parametrize("job", ["", "fedperl"], ids=["nvflare simulator", "job.py"])
+def test_the_run_of_a_simulator_is_named(job, tmp_path):
+    inside = tmp_path / job / "server" / "simulate_job" / "fedward"
     inside.mkdir(parents=True)
     (inside / "run.json").touch()
     with pytest.raises(RunError, match=f"The run of FLARE's simulator is {inside}"):

@@ -143,7 +143,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 self.folder = resume_run(self.experiment, self.algorithm, folder, engine, init)
             else:
                 new = NewRun(
-                    "flare",
+                    "simulator" if simulated else "flare",
                     id=run_id(job_meta),
                     job=str(job_meta.get("name") or ""),
                     leaks=simulated_leaks(transport.sites(), folders, spec) if simulated else {},

@@ -172,7 +172,9 @@ def _status(options: argparse.Namespace) -> int:
         progress = run_status.progress(options.subject)
         lines = run_status.lines(progress)
         if progress["status"] in (STOPPED, "failed"):
-            lines.append(f"Next: {resuming(options.subject, read_info(options.subject))}")
+            command = resuming(options.subject, read_info(options.subject))
+            if command:
+                lines.append(f"Next: {command}")
     print("\n".join(lines))
     return 0
 
@@ -209,16 +211,16 @@ def _comparable(run: Path, others: Sequence[Path]) -> list[Path]:
             comparable.append(folder)
         else:
             complain(
-                f"{folder} is left out of the report: its model tells other classes apart than "
-                f"that of {run}, so that their numbers do not compare"
+                f"{folder} is left out of the report: its model distinguishes other classes than "
+                f"that of {run}, so their numbers cannot be compared"
             )
     return comparable
 
 
 def _answers(info: "RunInfo") -> tuple[frozenset[str], bool]:
     """Return the classes of a run's model, and whether an image may show several."""
-    data = info.experiment.get("data", {})
-    return frozenset(data.get("classes", ())), bool(data.get("multi_label"))
+    data = info.experiment["data"]
+    return frozenset(data["classes"]), bool(data.get("multi_label"))
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ _ID = re.compile(r"[0-9a-f]{32}")
 """An id of a run, which names files."""
 _LONGEST_NOTE = 100_000
 """Bytes of a site's note that are read."""
-_UNKNOWN_FOLDER = "THE_FOLDER"
-"""Stands for a folder that only the person knows."""
+_IN_RESULTS = "simulate_job"
+"""Folder of the results of FLARE's simulator, which it deletes when it starts."""
 STOPPED = "stopped"
 """Of a run that a person or a kill has ended before its last round."""
 
@@ -30,18 +30,23 @@ def standing(folder: Path, info: RunInfo) -> str:
 
 
 def resuming(folder: Path, info: RunInfo) -> str:
-    """Return the command that continues a run from its last finished round.
+    """Return the command that continues a run from its last finished round; empty if none does.
 
     In a federation it is typed by the person who began the run. On one machine it names the folder
-    of the site files, as far as the run has noted it.
+    of the site files, if the run has any. A run of FLARE's simulator goes on where ``FEDWARD_RUNS``
+    named its parent.
     """
-    if info.engine != "local":
+    if info.engine == "flare":
         return f"fedward submit KIT JOB --continue {shlex.quote(info.id)}"
-    command = shlex.join(["fedward", "run", "--resume", str(folder.absolute())])
+    runs = folder.absolute().parent
+    if info.engine == "simulator":
+        again = f"FEDWARD_RUNS={shlex.quote(str(runs))} nvflare simulator JOB"
+        return "" if runs.name == _IN_RESULTS else again
+    words = ["fedward", "run", "--resume", str(folder.absolute())]
     site_files = site_files_of(folder, info)
     if site_files is not None:
-        command += f" --site-files {shlex.quote(site_files or _UNKNOWN_FOLDER)}"
-    return command
+        words += ["--site-files", site_files]
+    return shlex.join(words)
 
 
 def unfinished(folder: Path, info: RunInfo) -> tuple[str, str]:
@@ -49,25 +54,26 @@ def unfinished(folder: Path, info: RunInfo) -> tuple[str, str]:
     state = standing(folder, info)
     if state == "running":
         return "one that is running", "Wait until it has ended, or name another run."
-    command = f"`{resuming(folder, info)}`"
+    command = resuming(folder, info)
+    going_on = f"continue it with `{command}`" if command else "start its job again"
     if state == STOPPED:
         found = "one that has stopped before its end"
-        return found, f"Continue it with {command}, or name another run."
+        return found, f"{going_on[0].upper()}{going_on[1:]}, or name another run."
     found = f"one that has failed ({info.summary.reason or 'no reason was recorded'})"
-    return found, f"Mend that and continue it with {command}, or name another run."
+    return found, f"Mend that and {going_on}, or name another run."
 
 
 def site_files_of(folder: Path, info: RunInfo) -> str | None:
     """Return where the site files of a run on one machine lay when a site first took part.
 
-    None: its images are synthetic, or no site has taken part. Empty: the place was not noted.
+    None: its images are synthetic, or no site has taken part.
     """
     if not _ID.fullmatch(info.id):
         return None
     for site in sorted(folder.glob("sites/*")):
         place = _noted_place(site / "sources" / f"{info.id}.json")
-        if place:
-            return str(Path(place).parent) if isinstance(place, str) else ""
+        if place and isinstance(place, str):
+            return str(Path(place).parent)
     return None
 
 

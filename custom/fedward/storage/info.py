@@ -173,7 +173,8 @@ def read_info(folder: Path, *, is_own: bool = False) -> RunInfo:
 
 def _where_it_is(folder: Path) -> str:
     """Return what to do about a folder that is no run's: FLARE's simulator puts its run deeper."""
-    inside = sorted(folder.glob("workspace/server/*/*/run.json"))
+    run = "server/simulate_job/fedward/run.json"
+    inside = sorted([*folder.glob(run), *folder.glob(f"*/{run}")])
     if inside:
         return f"The run of FLARE's simulator is {inside[0].parent}."
     return "Name the folder of a run that has begun."
