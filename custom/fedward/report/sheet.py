@@ -14,7 +14,7 @@ from fedward.runs.choices import Choices
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
-from fedward.runs.verdict import WANTED, Verdict
+from fedward.runs.verdict import RIGHT_ENOUGH, Verdict
 from fedward.runs.verdict_words import ReferredFindings
 from fedward.text import count
 
@@ -137,7 +137,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         referral=verdict_words.referral(verdict) if verdict else (),
         independence=verdict_words.about_images(verdict) if verdict else "",
         findings=findings,
-        wanted=WANTED[-1],
+        wanted=RIGHT_ENOUGH,
         limits=limits,
     )
 

@@ -27,7 +27,11 @@ from fedward.storage.rows import BinnedRow
 
 Level: TypeAlias = Literal["good", "mixed", "poor"]
 
-WANTED = (0.9, 0.95)
+RIGHT_ENOUGH = 0.95
+"""Share of right answers, by the whole interval, at which no human need read them."""
+FOUND_ENOUGH = 0.9
+"""Sensitivity that a class must be shown to have for that."""
+WANTED = (0.9, RIGHT_ENOUGH)
 """Shares of right answers for which pages say how many images to refer to a human."""
 CHANCE = 0.5
 """AUROC of guessing."""
@@ -264,7 +268,7 @@ class Verdict:
 
     @property
     def is_below_baseline(self) -> bool:
-        """Whether the whole interval is below it."""
+        """Whether the whole interval is below always answering one class, or below guessing."""
         if not self.exclusive:
             return self.auroc is not None and (
                 self.auroc.is_below(CHANCE) and self.auroc.mean < CHANCE - self.luck
@@ -275,17 +279,17 @@ class Verdict:
     @property
     def doubtful(self) -> tuple[Measured, ...]:
         """Classes that it is not shown to find in 90 of 100 images, the lowest first."""
-        return tuple(one for one in self.classes if (one.low or 0) < WANTED[0])
+        return tuple(one for one in self.classes if (one.low or 0) < FOUND_ENOUGH)
 
     @property
     def is_right_enough(self) -> bool:
         """Whether a good model's answers are right for 95 of 100, by the whole interval."""
         low = self.overall.low if self.overall else None
-        return self.level == "good" and low is not None and low >= WANTED[-1]
+        return self.level == "good" and low is not None and low >= RIGHT_ENOUGH
 
     @property
     def needs_no_human(self) -> bool:
-        """Whether it is, and is shown to find each class as well, also one with few images."""
+        """Whether it is right enough, and is shown to find each class, also one of few images."""
         return self.is_right_enough and not self.doubtful
 
     @property

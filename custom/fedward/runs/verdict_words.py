@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedward.errors import listed
 from fedward.runs.measured import Measured
 from fedward.runs.sentences import MOST_NAMED, leaked, named
-from fedward.runs.verdict import UNNAMED, WANTED, Against, Finding, Verdict
+from fedward.runs.verdict import FOUND_ENOUGH, RIGHT_ENOUGH, UNNAMED, Against, Finding, Verdict
 from fedward.text import count
 
 _MOST_IN_LEAD = 5
@@ -47,7 +47,9 @@ def lead(verdict: Verdict) -> str:
     exceptions = _exceptions(verdict)
     answer = _answer(verdict)
     if exceptions:
-        joint = ", and " if verdict.level == "poor" else ", but "
+        # The answer about a mixed model below the baseline has a "but" of its own.
+        has_but = verdict.level == "mixed" and not verdict.is_above_baseline
+        joint = ", and " if verdict.level == "poor" or has_but else ", but "
         # A long chain of "and" is not read to its end.
         between = ", and " if len(exceptions) <= _MOST_CHAINED else "; "
         answer += joint + between.join(exceptions)
@@ -534,7 +536,7 @@ def _doubts_about_answers(verdict: Verdict) -> list[str]:
         )
     if verdict.is_right_enough and verdict.doubtful:
         doubts.append(
-            f"it is not shown to find {of_hundred(WANTED[0])} of 100 {verdict.unit}s of "
+            f"it is not shown to find {of_hundred(FOUND_ENOUGH)} of 100 {verdict.unit}s of "
             f"{_few_names([one.name for one in verdict.doubtful])}"
         )
     if verdict.confidence is None:
@@ -661,7 +663,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
         if finding.name not in shown:
             continue
         share = finding.refer[-1]
-        if finding.found.value < WANTED[0]:
+        if finding.found.value < FOUND_ENOUGH:
             missed.append(finding)
         elif share is None:
             for_all.append(finding)
@@ -676,7 +678,7 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
 
 def _is_shown(finding: Finding) -> bool:
     """Return whether answers are right, and the finding is found, often enough by all intervals."""
-    return (finding.right.low or 0) >= WANTED[-1] and (finding.found.low or 0) >= WANTED[0]
+    return (finding.right.low or 0) >= RIGHT_ENOUGH and (finding.found.low or 0) >= FOUND_ENOUGH
 
 
 def uncertain_classes(verdict: Verdict) -> str:
