@@ -159,7 +159,6 @@ def test_a_broken_job_file_is_a_sentence(
     [
         ["dance"],
         ["run", "fedavg", "--sites", "x"],
-        ["run", "fedavg", "--engine", "gpu"],
         ["partition"],
     ],
 )
@@ -369,6 +368,8 @@ def test_what_data_json_does_not_decide_is_named_with_its_source() -> None:
     assert _exceptions(["data.classes=[a, b]"], fields, other) == (
         ", but classes by --set and image_size by the paper"
     )
+    whole = ["data={classes: [a, b], image_size: 224}"]
+    assert _exceptions(whole, fields, other) == ", but classes, image_size by --set"
 
 
 def test_no_change_gives_the_shipped_job() -> None:
@@ -542,8 +543,8 @@ def test_a_report_compares_with_no_run_of_other_classes(
     other = copied(finished, tmp_path / "unlike", classes=["benign", "malignant"])
     assert run("report", finished, "--compare", other) == 0
     assert capsys.readouterr().err == (
-        f"fedward: {other} is left out of the report: its model tells other classes apart than "
-        f"that of {finished}, so that their numbers do not compare\n"
+        f"fedward: {other} is left out of the report: its model distinguishes other classes than "
+        f"that of {finished}, so their numbers cannot be compared\n"
     )
     assert "(unlike)" not in (finished / "report.html").read_text()
 

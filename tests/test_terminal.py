@@ -132,7 +132,7 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (
             ["predict", "run", "images", "--out", "x.csv", "--refer-below", "0"],
-            "--refer-below: no probability is below 0: name a larger number",
+            "--refer-below: expected a number above 0 and at most 1, found 0",
         ),
         (
             ["partition", "x.csv", "--out", "x", "--labelled", "1.2"],

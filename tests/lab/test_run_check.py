@@ -103,6 +103,7 @@ def test_images_that_cannot_be_read_are_refused_before_round_1_once_a_site(tmp_p
     assert f"at most 5% of 40 rows unusable, found 4: 4 like row 2 ({broken[0]}): " in printed.err
     assert printed.err.count("expected a whole image") == 1
     assert not (tmp_path / "run" / "run.json").exists()
+    assert "or go on without these sites (--allow-missing)" in printed.err
     # The other site's images are not opened again.
     assert cli.main([*words, "--allow-missing"]) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["sites"] == ["site-1"]

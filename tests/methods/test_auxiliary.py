@@ -54,7 +54,9 @@ def trained(net: nn.Module, objective: Objective, given: list[Batch]) -> nn.Modu
 def test_heads_do_not_change_a_bit_of_the_networks_training() -> None:
     """BatchNorm's statistics too: the heads look at it in evaluation mode."""
     plain = trained(batch_norm_net(1, CLASSES), Supervised(), batches(4)).state_dict()
-    beside = trained(with_heads(), SupervisedWithHeads(SETTINGS), batches(4)).state_dict()
+    beside = trained(
+        with_heads(), SupervisedWithHeads(SETTINGS, SETTINGS.learning_rate), batches(4)
+    ).state_dict()
     assert set(beside) - set(plain) == {
         f"auxiliary.{head}.{kind}" for head in ("first", "second") for kind in WEIGHTS
     }
@@ -74,7 +76,7 @@ def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
     """Compare with plain torch: Adam on both losses, then on these less the three distances."""
     net = with_heads()
     (batch,) = batches(1)
-    phase = Stepping(SupervisedWithHeads(SETTINGS), net, INPUTS)
+    phase = Stepping(SupervisedWithHeads(SETTINGS, SETTINGS.learning_rate), net, INPUTS)
     phase.losses(batch)
     first = copy.deepcopy(heads_of(net).first)
     second = copy.deepcopy(heads_of(net).second)
@@ -111,9 +113,11 @@ def distance_of_heads(net: nn.Module, images: Tensor) -> float:
 
 def test_heads_diverge_only_with_unlabelled_images() -> None:
     given = batches(1) * 60
-    apart = trained(with_heads(), SupervisedWithHeads(SETTINGS), given)
+    apart = trained(with_heads(), SupervisedWithHeads(SETTINGS, SETTINGS.learning_rate), given)
     together = trained(
-        with_heads(), SupervisedWithHeads(SETTINGS), [batches(1, unlabelled=False)[0]] * 60
+        with_heads(),
+        SupervisedWithHeads(SETTINGS, SETTINGS.learning_rate),
+        [batches(1, unlabelled=False)[0]] * 60,
     )
     hidden = given[0].weak
     assert hidden is not None

@@ -352,7 +352,7 @@ def test_labels_that_a_site_has_of_its_own_are_no_questions(tmp_path, clinic, ta
         update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None}
     )
     for most in {asked, max(asked - 1, 0)}:
-        policy = Policy(maximum_questions=most, minimum_steps=1, minimum_images=1)
+        policy = Policy(maximum_questions=most, minimum_steps=1, minimum_images=1, minimum_batch=1)
         admission = Admission(
             HERE, job, method_of(job), tmp_path / str(most), lambda policy=policy: policy
         )

@@ -66,16 +66,18 @@ def test_the_site_files_of_a_folder_are_named(tmp_path: Path) -> None:
         require_one_site(tmp_path)
     only_file.unlink()
     files = [tmp_path / f"site-{number}.yaml" for number in (1, 2, 3, 4, 5, 10)]
-    for number, rest in ((1, ""), (2, f" or {files[1]}")):
+    for number, rest in ((1, ""), (2, f", {files[1]}")):
         files[number - 1].touch()
         with pytest.raises(ConfigError) as refused:
             require_one_site(tmp_path)
-        assert refused.value.remedy == f"Name {files[0]}{rest}."
+        assert refused.value.remedy == f"Name one of these: {files[0]}{rest}."
     for file in files:
         file.touch()
     with pytest.raises(ConfigError) as refused:
         require_one_site(tmp_path)
-    assert refused.value.remedy == f"Name {', '.join(map(str, files[:5]))} or 1 more."
+    assert refused.value.remedy == (
+        f"Name one of these: {', '.join(map(str, files[:5]))}, and 1 more."
+    )
     require_one_site(files[0])
 
 

@@ -419,7 +419,7 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     assert not out.exists()
     assert run("run", "fedavg", *arguments, "--allow-missing", "--unmeasured") == 0
     assert (
-        "2 of 4 that cannot be used, the run goes on without these sites:\n  notes: "
+        "2 of 4 cannot be used, and the run goes on without these sites:\n  notes: "
         in capsys.readouterr().out
     )
     assert json.loads((out / "run.json").read_text())["sites"] == ["site-1", "site-3"]
@@ -506,7 +506,7 @@ def test_sites_that_are_called_otherwise_than_their_value_are_named(tmp_path):
     text = " ".join(partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place")).split())
     assert (
         "Names of sites are values of place in letters that any file name may have: Koln (Köln). "
-        "Options such as --without take these names."
+        "`fedward run --without NAME` takes these names."
     ) in text
     assert (tmp_path / "cut" / "Koln.yaml").exists()
 

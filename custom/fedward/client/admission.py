@@ -213,7 +213,7 @@ class Admission:
         refuse_unless(self._site, [finding])
 
     def grant_questions(self, query: Query, images: Sequence[str]) -> int:
-        """Return about how many of its images a query may ask here, and enter them in the ledger.
+        """Return how many of the images a query may ask about, and enter these in the ledger.
 
         The policy limits the questions of all runs together. The most wanted images come first.
 

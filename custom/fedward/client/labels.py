@@ -282,7 +282,7 @@ class SiteLabels:
         run: the run's id.
         wait: the most seconds that an exchange waits for answers.
         grant: called before anybody is asked, with the images that a query wants to ask about, the
-            most wanted first; returns about how many of them it may ask.
+            most wanted first; returns how many of them it may ask about.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
   ``card``: SHA-256 of what left.
 - ``synthetic``: true where the answer said that fedward drew the site's images.
 - ``error``: the text that left in place of an answer.
-- ``ledger``, ``questions``: last hashes of the site's privacy ledger and of its ledger of
-  questions, where it has them.
+- ``ledger``, ``questions``, ``sums``: last hashes of the site's privacy ledger, and of its ledgers
+  of questions and of sums, where it has them.
 
 :mod:`fedward.client.request_check` says which requests are answered at all.
 """

@@ -139,7 +139,7 @@ def _group(text: str) -> tuple[str, list[str]]:
 def _probability(text: str) -> float:
     value = from_0_to_1(text)
     if value == 0:
-        raise argparse.ArgumentTypeError("no probability is below 0: name a larger number")
+        raise argparse.ArgumentTypeError("expected a number above 0 and at most 1, found 0")
     return value
 
 

@@ -35,7 +35,7 @@ FORMAT = 1
 """Version of the JSON that an evaluation writes."""
 
 _LONGEST_EVALUATION = 100_000_000
-"""Bytes of a file from which on it is no evaluation."""
+"""The most bytes that an evaluation may have."""
 _log = logging.getLogger(__name__)
 
 

@@ -139,10 +139,10 @@ def _notes(evaluation: Mapping[str, Any]) -> str:
     if evaluation["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
     elif evaluation["patients_have_several_images"]:
-        notes += (
-            " They are too narrow, as some patients of this site have several images: "
-            "`--by patient` counts patients."
-        )
+        notes += " They are too narrow, as some patients of this site have several images"
+        # A model of several labels is never evaluated by patient.
+        several_labels = evaluation["confusion"] is None
+        notes += "." if several_labels else ": `--by patient` counts patients."
     omitted = evaluation["not_evaluated"]
     if omitted:
         notes += (

@@ -327,7 +327,7 @@ def _exceptions(changes: Sequence[str], data_fields: Mapping[str, Any], data: Da
     keys = {change.partition("=")[0] for change in changes}
     in_job = data.model_dump(mode="json")
     others = [name for name, value in data_fields.items() if in_job.get(name) != value]
-    of_options = [name for name in others if f"data.{name}" in keys]
+    of_options = [name for name in others if keys & {"data", f"data.{name}"}]
     of_paper = [name for name in others if name not in of_options]
     exceptions = [
         f"{', '.join(names)} by {source}"

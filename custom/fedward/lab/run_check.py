@@ -25,7 +25,8 @@ from fedward.labels import class_counts
 from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.survey import Survey
-from fedward.operation.measured import measured_by, unmeasured
+from fedward.operation.measured import measured_by
+from fedward.operation.measured import unmeasured as why_unmeasured
 from fedward.operation.next_step import NO_LABELS
 from fedward.runs.sentences import MOST_SITES, omitted_sites
 from fedward.sites import load_site
@@ -198,10 +199,10 @@ def enter(
     if has_numbers:
         for split in _EVALUATED:
             say(_measured_line(experiment, opened, split))
-    named = [pair for site in opened for pair in site.pictures]
+    pictures = [pair for site in opened for pair in site.pictures]
     dicom = [pair for site in opened for pair in site.dicom]
-    leaks = leaks_between(named, dicom)
-    contradicting = contradiction_notes(contradictions(named))
+    leaks = leaks_between(pictures, dicom)
+    contradicting = contradiction_notes(contradictions(pictures))
     for line in (*contradicting, *leak_notes(leaks), *_odd_lines(opened)):
         say(line)
     if not isinstance(algorithm, Survey):
@@ -285,16 +286,21 @@ def _refuse_or_say(problems: Mapping[str, str], sites: int, allow_missing: bool,
     paragraphs = "".join(
         f"\n  {', '.join(alike)}: {problem}" for problem, alike in sites_by_problem.items()
     )
-    unusable = f"{len(problems)} of {sites} that cannot be used"
+    unusable = f"{len(problems)} of {sites}"
     if len(problems) == sites or not allow_missing:
-        without = option("allow-missing", True)
+        remedy = "Fix them"
+        if len(problems) < sites:
+            remedy += f", or go on without these sites ({option('allow-missing', True)})"
         raise DataError(
             "site files",
-            f"Fix them, or go on without these sites ({without}):{paragraphs}",
+            f"{remedy}:{paragraphs}",
             expected="images that can be used, at each site",
-            found=unusable,
+            found=f"{unusable} that cannot be used",
         )
-    say(f"site files: {unusable}, the run goes on without these sites:{paragraphs}")
+    say(
+        f"site files: {unusable} cannot be used, and the run goes on without these sites:"
+        f"{paragraphs}"
+    )
 
 
 def _table(experiment: Experiment, sites: Sequence[OpenedSite]) -> Iterator[str]:
@@ -441,7 +447,7 @@ def _require_measured(
     """
     tests = [site.measured["test"] for site in sites]
     folder = sources[0].site_folders[0]
-    nothing = unmeasured(
+    nothing = why_unmeasured(
         experiment.data, tests, folder, lambda: (source.whole() for source in sources)
     )
     if nothing:

@@ -49,16 +49,15 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
 
     uses = Uses(unlabelled="unlabelled", pace="labelled")
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, learning_rate: float) -> None:
+        self._weight_decay = settings.weight_decay
+        self._clip_gradient = settings.clip_gradient
+        self._learning_rate = learning_rate
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> torch.optim.Optimizer:
         """Return the heads' own optimiser."""
-        choice = self._settings
         parameters = heads_of(net).parameters()
-        return torch.optim.Adam(
-            parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay
-        )
+        return torch.optim.Adam(parameters, lr=self._learning_rate, weight_decay=self._weight_decay)
 
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: torch.optim.Optimizer
@@ -93,6 +92,6 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
     def _step(self, heads: AuxiliaryHeads, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self._settings.clip_gradient is not None:
-            nn.utils.clip_grad_norm_(heads.parameters(), self._settings.clip_gradient)
+        if self._clip_gradient is not None:
+            nn.utils.clip_grad_norm_(heads.parameters(), self._clip_gradient)
         optimizer.step()

@@ -57,7 +57,7 @@ def class_weights(counts: Tensor) -> Tensor:
     Deviates: the equation divides by ``n_c`` itself, which would give one image among 5000 of
     another class 99.7 % of the loss of a batch of 16; here it is 77 % at most.
     """
-    require_counts(counts)
+    _require_counts(counts)
     frequency = counts.to(torch.float32)
     present = frequency > 0
     weights = torch.full_like(frequency, ABSENT_CLASS_WEIGHT)
@@ -69,7 +69,7 @@ def class_weights(counts: Tensor) -> Tensor:
     return weights
 
 
-def require_counts(counts: Tensor) -> None:
+def _require_counts(counts: Tensor) -> None:
     """Raise ConfigError unless ``counts`` (K,) is one finite count >= 0 for each class, K >= 1."""
     one_for_each = counts.dim() == 1 and len(counts) > 0
     if not one_for_each or not bool(((counts >= 0) & counts.isfinite()).all()):

@@ -200,7 +200,7 @@ def refuse(where: str, expected: str, found: str) -> NoReturn:
 
 
 def require(where: str, holds: bool, expected: str) -> None:
-    """Refuse a message of which something does not hold.
+    """Refuse a message unless a condition holds.
 
     What was found may be data of a site, so that the error does not quote it.
     """

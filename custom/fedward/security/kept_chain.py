@@ -74,11 +74,11 @@ class KeptChain:
         Raises:
             DataError: the ledger is not what was written, or lines are missing.
         """
-        self.check_files()
+        self._check_files()
         # Both are read before the lines. A line that another job adds in between would otherwise be
         # in one of them and not in the lines, and would look as if it had been cut.
-        hashes_in_answers = self.hashes_in_answers()
-        end = self.end()
+        hashes_in_answers = self._hashes_in_answers()
+        end = self._end()
         lines, _ = read(self.path)
         if not end and (lines or hashes_in_answers):
             raise self.refused(self.path, f"its end in {self._end_path.name}", "no such file")
@@ -88,26 +88,26 @@ class KeptChain:
         except RunError as error:
             found = f"{error.problem}: {error.found}"
             raise self.refused(self.path, error.expected, found) from error
-        self.check_all_present(hashes_in_answers, rows)
+        self._check_all_present(hashes_in_answers, rows)
         return rows
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Append a line and return it. The line and the new end are then on the disk."""
-        if not self.end():
+        if not self._end():
             # The end comes first, so that no chain is ever without one.
-            self.keep_end({"lines": 0, "last_hash": self.path.name})
+            self._keep_end({"lines": 0, "last_hash": self.path.name})
         chain = Chain(self.path, self.path.name)
         row = chain.add(content)
-        self.keep_end(chain.end)
+        self._keep_end(chain.end)
         return row
 
-    def check_files(self) -> None:
+    def _check_files(self) -> None:
         """Raise DataError if the ledger or its end is a link, a folder or a device."""
         for file in (self.path, self._end_path):
             if file.is_symlink() or (file.exists() and not file.is_file()):
                 raise self.refused(file, "a file of its own", "a link, or no file")
 
-    def hashes_in_answers(self) -> set[str]:
+    def _hashes_in_answers(self) -> set[str]:
         """Return the newest hash of this ledger in each of the site's logs of answers.
 
         Raises:
@@ -136,14 +136,14 @@ class KeptChain:
             if self._kind.file(self.path.parent, row["site"]) == self.path:
                 yield str(row[self._kind.field])
 
-    def check_all_present(self, hashes_in_answers: set[str], rows: list[dict[str, Any]]) -> None:
+    def _check_all_present(self, hashes_in_answers: set[str], rows: list[dict[str, Any]]) -> None:
         """Raise DataError if the site's log of answers names a line that the ledger lacks."""
         hashes_in_ledger = {row.get("hash") for row in rows}
         if hashes_in_answers - hashes_in_ledger:
             expected = "every line that the site's log of answers knows of"
             raise self.refused(self.path, expected, "not all of them")
 
-    def end(self) -> dict[str, Any] | None:
+    def _end(self) -> dict[str, Any] | None:
         """Return the end that the file beside the ledger records; None without that file.
 
         Raises:
@@ -160,7 +160,7 @@ class KeptChain:
             found = f"{type(error).__name__}: {error}"
         raise self.refused(self._end_path, "the number of lines and the last hash", found)
 
-    def keep_end(self, end: Mapping[str, Any]) -> None:
+    def _keep_end(self, end: Mapping[str, Any]) -> None:
         """Record where the ledger ends."""
         with replacing(self._end_path) as partial:
             append(partial, f"{canonical(end)}\n".encode(), 0o600)

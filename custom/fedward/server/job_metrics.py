@@ -8,7 +8,7 @@ from typing import Any
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.server.run_status import progress
 
-_STATUSES = ("running", "finished", "failed")
+_STATUSES = ("running", "finished", "failed", "stopped")
 
 
 class JobMetrics:

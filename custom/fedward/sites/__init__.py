@@ -63,11 +63,14 @@ def require_one_site(site_file: Path) -> None:
             expected="the file of one site",
             found="a folder",
         )
+    choice = ", ".join(files[:_SHOWN_FILES])
     if len(files) > _SHOWN_FILES:
-        files[_SHOWN_FILES:] = [f"{len(files) - _SHOWN_FILES} more"]
-    choice = " or ".join(filter(None, [", ".join(files[:-1]), files[-1]]))
+        choice += f", and {len(files) - _SHOWN_FILES} more"
     raise ConfigError(
-        f"{site_file}", f"Name {choice}.", expected="the file of one site", found="a folder"
+        f"{site_file}",
+        f"Name one of these: {choice}.",
+        expected="the file of one site",
+        found="a folder",
     )
 
 

@@ -321,7 +321,7 @@ def _label_faults(labels: StoredArray) -> list[str]:
     """Return what is wrong with an array that should hold labels."""
     found = f"labels {_described(labels)}"
     if labels.size > _MOST_LABELS:
-        return [f"{found} (at most {_MOST_LABELS} numbers)"]
+        return [f"{found}, where {_MOST_LABELS} numbers are read at most"]
     if len(labels.shape) in (1, 2) and np.issubdtype(labels.dtype, np.integer):
         return []
     if np.issubdtype(labels.dtype, np.floating):

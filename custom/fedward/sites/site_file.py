@@ -436,15 +436,15 @@ def _resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _checked(content: object, where: str) -> ManifestSite | NpzSite:
+def _checked(content: dict[str, Any] | None, where: str) -> ManifestSite | NpzSite:
     """Return the checked content of a site file; of several faults the error names the first."""
     remedy = "Fix this field of the site file."
-    if not isinstance(content, dict):
+    if content is None:
         raise DataError(
             where,
             "Write the fields of a site file (docs/site_files.md).",
             expected="fields with values, such as `kind: manifest`",
-            found="nothing" if content is None else f"{content!r:.200}",
+            found="nothing",
         )
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -118,8 +118,8 @@ class StoredImages(StoredArray):
         if self._by_column:  # An image is then spread over the whole array.
             if self.size > _MOST_BY_COLUMN:
                 raise ValueError(
-                    f"{self.size} bytes in the order of columns (at most {_MOST_BY_COLUMN}): save "
-                    "numpy.ascontiguousarray of them"
+                    f"{self.size} bytes in the order of columns, where {_MOST_BY_COLUMN} are read "
+                    "at most: save numpy.ascontiguousarray of them"
                 )
             images = self.whole()
             for index in indices:
@@ -160,7 +160,9 @@ def read_column(path: Path, name: str) -> npt.NDArray[Any] | None:
         return None
     size = array.size * array.dtype.itemsize
     if size >= _MOST_IN_A_COLUMN:
-        raise ValueError(f"the array {name} has {size} bytes (less than {_MOST_IN_A_COLUMN})")
+        raise ValueError(
+            f"an array {name} of {size} bytes, where fewer than {_MOST_IN_A_COLUMN} are read"
+        )
     return array.whole()
 
 

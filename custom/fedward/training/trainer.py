@@ -42,7 +42,8 @@ class Trained:
     """What one phase of training returns besides the trained network."""
 
     steps: int
-    """Optimiser steps: the number of batches that had something to learn from."""
+    """Optimiser steps: the number of batches that had something to learn from. Of a phase that
+    measures, the batches that it went through."""
     means: dict[str, float]
     """Means over all batches of the loss, of its terms and of the objective's logs, by name."""
     memory: Mapping[str, Mapping[str, Tensor]]
@@ -80,7 +81,7 @@ def train(
         inputs: what stays fixed during the phase.
         settings: the method's settings.
         device: where to train.
-        aborted: called before every step; True ends the training.
+        aborted: called before every step, and before a measurement; True ends the training.
         shared: where several processes train together, computes the losses with all of them, by
             :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
@@ -89,6 +90,7 @@ def train(
     """
     objective = phase.objective
     if isinstance(objective, Measurement):
+        _refuse_aborted(aborted)
         objective.measure(net, batches)
         return Trained(len(batches), {}, {})
     net.train()
@@ -115,6 +117,12 @@ def train(
     trainer.logger.setLevel(logging.CRITICAL)
     trainer.run()
     return steps.result()
+
+
+def _refuse_aborted(aborted: Callable[[], bool]) -> None:
+    """Raise WorkError if the run was aborted."""
+    if aborted():
+        raise WorkError("Training stopped: the run was aborted")
 
 
 @dataclass
@@ -146,8 +154,7 @@ class _Steps:
 
         MONAI's trainer calls this for every batch.
         """
-        if self.aborted():
-            raise WorkError("Training stopped: the run was aborted")
+        _refuse_aborted(self.aborted)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=has_bfloat16(self.device)):
             losses = self._compute(
                 lambda net: self.objective.losses(net, batch, self.inputs, self.state)

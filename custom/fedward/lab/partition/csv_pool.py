@@ -108,9 +108,9 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
     Raises:
         ConfigError: an unknown purpose of a column, or a named column that the CSV does not have;
             or see :mod:`fedward.lab.partition.subgroup_columns`.
-        DataError: the CSV cannot be read; it has no column of images or of labels; a label must be
-            decided; an image has several labels; more than 5 % of the rows cannot be used; or see
-            :func:`fedward.lab.partition.image_pool.image_pool`. The text has all that is wrong.
+        DataError: the CSV cannot be read; it has no column of images or of labels; an image has
+            several labels; more than 5 % of the rows cannot be used; or see
+            :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     table = _read_table(path, folder, options, faults)
     labels = _labels(table, options, faults)

@@ -359,7 +359,7 @@ def renamed_note(pool: Pool, column: str) -> list[str]:
         renamed[_MOST_NAMED:] = [f"{len(renamed) - _MOST_NAMED} more"]
     return [
         f"Names of sites are values of {column} in letters that any file name may have: "
-        f"{listed(renamed)}. Options such as --without take these names."
+        f"{listed(renamed)}. `fedward run --without NAME` takes these names."
     ]
 
 

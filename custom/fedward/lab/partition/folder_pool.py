@@ -65,8 +65,8 @@ def read_folder(
 
     Raises:
         ConfigError: see :func:`~fedward.lab.partition.label_choices.with_decisions`.
-        DataError: there are no such folders, no images in them, a folder's name must be decided, or
-            see :func:`fedward.lab.partition.image_pool.image_pool`.
+        DataError: there are no such folders, no images in them, or see
+            :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     class_folders = list(_class_folders(folder))
     if not classes:

@@ -42,11 +42,11 @@ class FedAL(Algorithm[ServerState]):
         self.settings = settings
         self.weight = labels_at_present
         self.active = ActiveLearning(settings)
-        self._heads = self.active.sampler.uses.heads
-        if self._heads:
+        self._trains_heads = self.active.sampler.uses.heads
+        if self._trains_heads:
             self.extend = add_heads
         unsupported = {Feature.SEVERAL_LABELS: settings.one_label}
-        if self._heads:
+        if self._trains_heads:
             unsupported[Feature.SEVERAL_PROCESSES] = (
                 "the sampler trains auxiliary heads beside the network"
             )
@@ -59,7 +59,7 @@ class FedAL(Algorithm[ServerState]):
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return one phase of cross-entropy on the labelled images."""
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        objective = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        objective = SupervisedWithHeads(self.settings, rate) if self._trains_heads else Supervised()
         return [Phase(objective, rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
