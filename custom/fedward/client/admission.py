@@ -259,6 +259,7 @@ class Admission:
         Where the labels are at the server, it has trained the fresh model before it sends it, on
         images that no site has.
         """
+        # Later models are means that no site can compute again.
         is_first = (request.round, request.part) == (1, 0)
         if policy.starting_weights == "any" or not is_first:
             return

@@ -20,9 +20,9 @@ class Candidate:
     values: Mapping[int, float]
     """Seed -> test value."""
     validation: Mapping[int, float]
-    """Seed -> metric that chooses rounds, on validation images in the best one, where it has one.
+    """Seed -> value on validation images, in the metric and the round by which runs are chosen.
 
-    It chooses a candidate as well, in whichever metric test values are.
+    Seeds without one are missing. It chooses a candidate in whichever metric test values are.
     """
 
 
@@ -68,7 +68,7 @@ def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:
 
 
 def variant_of_bounds(results: Results, variant: str) -> str:
-    """Return the variant whose bounds judge one: the first, if it does not change them."""
+    """Return the variant whose bounds judge one: itself if it has both rows, else the first."""
     rows = results.study.rows_of(variant)
     if results.study.lower in rows and results.study.upper in rows:
         return variant
@@ -136,6 +136,6 @@ def _values_of_bounds(
     results: Results, variant: str, metric: str
 ) -> tuple[list[float], list[float]]:
     """Return the values of the upper and of the lower bound, of the seeds that have both."""
-    lower_variant = variant_of_bounds(results, variant)
-    lower = results.test_values(lower_variant, results.study.lower, metric)
+    bounds_variant = variant_of_bounds(results, variant)
+    lower = results.test_values(bounds_variant, results.study.lower, metric)
     return in_common(upper_bound(results, variant, metric).values, lower)

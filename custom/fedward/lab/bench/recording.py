@@ -1,6 +1,6 @@
 """Reads the results that a repository keeps from run folders, and checks kept results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -121,9 +121,7 @@ def _curve(runs: Sequence[Run], key_metric: str) -> Curve:
     )
 
 
-def _known_labels(
-    runs: Sequence[Run], rounds: Sequence[int] | Mapping[int, float]
-) -> tuple[int, ...]:
+def _known_labels(runs: Sequence[Run], rounds: Iterable[int]) -> tuple[int, ...]:
     """Return the number of labels known in each round; empty if the runs ask for none."""
     labels_of_runs = [_labels_of_sites(run) for run in runs]
     if not any(labels_of_runs):
@@ -146,10 +144,10 @@ def _labels_of_sites(run: Run) -> dict[int, dict[str, int]]:
     return of_sites
 
 
-def _known_after(of_sites: Mapping[int, Mapping[str, int]], round_: int) -> int:
-    """Return the labels that all sites together have by a round; 0 before the first that asks."""
-    asked_by_then = [asked for asked in of_sites if asked <= round_]
-    return sum(of_sites[max(asked_by_then)].values()) if asked_by_then else 0
+def _known_after(of_sites: Mapping[int, Mapping[str, int]], until: int) -> int:
+    """Return the labels that all sites together have by a round; 0 before the first count."""
+    counted_by_then = [round_ for round_ in of_sites if round_ <= until]
+    return sum(of_sites[max(counted_by_then)].values()) if counted_by_then else 0
 
 
 def _first_round_of_all_labels(run: Run) -> int:
@@ -163,13 +161,13 @@ def _first_round_of_all_labels(run: Run) -> int:
     # A site that is first asked in a later round had its labels before, too.
     at_end = of_sites[max(of_sites)]
     short_of_all = [
-        asked
-        for asked, known in of_sites.items()
+        round_
+        for round_, known in of_sites.items()
         if any(at_end[site] != number for site, number in known.items())
     ]
     if not short_of_all:
         return 0
-    return min(asked for asked in of_sites if asked > max(short_of_all))
+    return min(round_ for round_ in of_sites if round_ > max(short_of_all))
 
 
 def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
@@ -196,6 +194,7 @@ def _rounds_by_site(best: Sequence[tuple[Run, int | None]], metric: str) -> dict
 
 def _at(best: Sequence[tuple[Run, int | None]], metric: str) -> Selection:
     """Return the values of a metric in the chosen rounds, as one selection of all sites."""
+    # Not the run's own choice: only rounds with all labels count, see _best_rounds.
     chosen = [kept_round(run.metrics.named(metric), metric, round_) for run, round_ in best]
     sites = tuple(site for selection in chosen for site in selection.sites)
     return Selection("best_global", metric, (), sites)
