@@ -169,7 +169,11 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
     base = {} if first.base is None else {"base": first.base}
     asked = Message({**asked.meta, **base}, asked.arrays)
     one, again, other, open_ = (
-        site(tmp_path / name, experiment, Policy(draws=draws, minimum_images=1, minimum_steps=1))
+        site(
+            tmp_path / name,
+            experiment,
+            Policy(draws=draws, minimum_images=1, minimum_steps=1, minimum_batch=1),
+        )
         for name, draws in (
             ("one", "secret"),
             ("again", "secret"),

@@ -70,6 +70,7 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
         ("fedward_status", "running"): 0,
         ("fedward_status", "finished"): 1,
         ("fedward_status", "failed"): 0,
+        ("fedward_status", "stopped"): 0,
         ("fedward_sites", "asked"): 2,
         ("fedward_sites", "replied"): 2,
         ("fedward_sites", "failed"): 0,
