@@ -222,7 +222,7 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
 
 
 def _file_at(place: Path) -> Path | None:
-    """Return the file at a path, or in place of one of its folders; None if there is none."""
+    """Return the path, or the first of its parents, that is a file; None if none of them is."""
     # Path.is_file raises where a folder may not be entered.
     return next((part for part in (place, *place.parents) if os.path.isfile(part)), None)
 

@@ -228,7 +228,7 @@ class Database:
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-            raise  # A mistake of the caller's, which no right to a file would mend.
+            raise  # A fault of the calling code: file permissions have nothing to do with it.
         except sqlite3.Error as error:
             raise self._unusable(str(error), self._remedy(str(error))) from error
 

@@ -5,15 +5,13 @@ import re
 import shlex
 from pathlib import Path
 
-from fedward.storage.info import INTERRUPTED, RunInfo
+from fedward.storage.info import INTERRUPTED, SIMULATED_JOB, RunInfo
 from fedward.storage.lock import is_held
 
 _ID = re.compile(r"[0-9a-f]{32}")
 """An id of a run, which names files."""
 _LONGEST_NOTE = 100_000
 """Bytes of a site's note that are read."""
-_IN_RESULTS = "simulate_job"
-"""Folder of the results of FLARE's simulator, which it deletes when it starts."""
 STOPPED = "stopped"
 """Of a run that a person or a kill has ended before its last round."""
 
@@ -41,7 +39,7 @@ def resuming(folder: Path, info: RunInfo) -> str:
     runs = folder.absolute().parent
     if info.engine == "simulator":
         again = f"FEDWARD_RUNS={shlex.quote(str(runs))} nvflare simulator JOB"
-        return "" if runs.name == _IN_RESULTS else again
+        return "" if runs.name == SIMULATED_JOB else again
     words = ["fedward", "run", "--resume", str(folder.absolute())]
     site_files = site_files_of(folder, info)
     if site_files is not None:

@@ -15,6 +15,8 @@ FORMAT = 3
 
 INTERRUPTED = "interrupted"
 """Reason of a run that a person stopped."""
+SIMULATED_JOB = "simulate_job"
+"""Folder of the results of FLARE's simulator, which it deletes when it starts."""
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Status: TypeAlias = Literal["running", "finished", "failed"]
 """A run that was killed is still ``running``."""
@@ -65,7 +67,7 @@ class RunInfo(_Closed):
     """32 hexadecimal digits by which sites recognise the run."""
     method: str
     engine: str
-    """``local`` or ``flare``."""
+    """``local``, ``simulator`` or ``flare``: what carried out the run."""
     seed: int
     sites: Names
     """Sites the run was started with, and those that joined it later."""
@@ -173,7 +175,7 @@ def read_info(folder: Path, *, is_own: bool = False) -> RunInfo:
 
 def _where_it_is(folder: Path) -> str:
     """Return what to do about a folder that is no run's: FLARE's simulator puts its run deeper."""
-    run = "server/simulate_job/fedward/run.json"
+    run = f"server/{SIMULATED_JOB}/fedward/run.json"
     inside = sorted([*folder.glob(run), *folder.glob(f"*/{run}")])
     if inside:
         return f"The run of FLARE's simulator is {inside[0].parent}."

@@ -34,9 +34,7 @@ def _with_start(
     variant, row = place
     start = study.rows[row].init
     while start:
-        # A start that the variant does not change has run in the first one.
-        in_variant = start in study.rows_of(variant)
-        ran_in = variant if in_variant else study.first_variant
+        ran_in = study.variant_of(variant, start)
         labels = of_training.get((ran_in, start))
         if labels is not None and labels == of_training.get((ran_in, study.upper)):
             return of_training.get((variant, study.upper), labels)

@@ -253,36 +253,40 @@ def _require_answers(
     run: Run, choice: SiteChoice, given: NDArray[np.int64], images: int, classes: int
 ) -> None:
     """Refuse answers that are not one class for each test image."""
-    if len(given) != images or not ((given >= 0) & (given < classes)).all():
-        raise RunError(
-            f"run {run.folder}, answers of {choice.site}",
-            "Delete the folder, and run the command again.",
-            expected=f"a class from 0 to {classes - 1} for each of {images} test images",
-            found=f"{len(given)} answers, of which some may be others",
-        )
+    others = int(np.count_nonzero((given < 0) | (given >= classes)))
+    if len(given) != images or others:
+        expected = f"a class from 0 to {classes - 1} for each of {images} test images"
+        found = f"{len(given)} answers, {others} of them no such class"
+        raise _refused_answers(run, choice, expected, found)
 
 
 def _require_same_accuracy(run: Run, choice: SiteChoice, accuracy: float) -> None:
     """Refuse answers that are not those of which the run's metrics are; these are audited."""
     if choice.test is None or abs(accuracy - choice.test) > _SAME:
-        raise RunError(
-            f"run {run.folder}, answers of {choice.site}",
-            "Delete the folder, and run the command again.",
-            expected=f"an accuracy of {choice.test} in round {choice.round}, as in metrics.jsonl",
-            found=f"{accuracy}",
-        )
+        expected = f"an accuracy of {choice.test} in round {choice.round}, as in metrics.jsonl"
+        raise _refused_answers(run, choice, expected, f"{accuracy}")
 
 
-def _as_far_as_kept(found: Record, kept: Record) -> Record:
-    """Return a result without what an older line lacks, which is the best round."""
+def _refused_answers(run: Run, choice: SiteChoice, expected: str, found: str) -> RunError:
+    """Return the error of answers that a site noted."""
+    return RunError(
+        f"run {run.folder}, answers of {choice.site}",
+        "Delete the folder, and run the command again.",
+        expected=expected,
+        found=found,
+    )
+
+
+def _as_far_as_kept(of_runs: Record, kept: Record) -> Record:
+    """Return the result of runs without what an older line lacks, which is the best round."""
     if kept.best_round:
-        return found
-    found = replace(found, best_round={}, best_val=None)
-    if len(set(kept.curve.labels)) > 1:
-        # Its round may lie before the last labels.
-        test = {**kept.test, "last": found.test["last"]}
-        found = replace(found, test=test, sites=kept.sites, by_group=kept.by_group)
-    return found
+        return of_runs
+    without_round = replace(of_runs, best_round={}, best_val=None)
+    if len(set(kept.curve.labels)) <= 1:
+        return without_round
+    # The older line's round may lie before the last labels, so its values of that round stay.
+    test = {**kept.test, "last": of_runs.test["last"]}
+    return replace(without_round, test=test, sites=kept.sites, by_group=kept.by_group)
 
 
 def _picks(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
@@ -311,10 +315,10 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
             continue
         # Which images a run used, and what was claimed, only the study knows.
         drawn = Drawn(kept.cut, kept.repetition)
-        found = _as_far_as_kept(record(cell, runs, drawn, kept.claims), kept)
-        if found != kept:
-            found_fields = asdict(found)
-            wrong = [name for name, value in asdict(kept).items() if found_fields[name] != value]
+        of_runs = _as_far_as_kept(record(cell, runs, drawn, kept.claims), kept)
+        if of_runs != kept:
+            fields = asdict(of_runs)
+            wrong = [name for name, value in asdict(kept).items() if fields[name] != value]
             raise RunError(
                 f"{file}, {cell}",
                 "Record the run again, and write the page again.",

@@ -164,6 +164,12 @@ def last_value(record: Record, metric: str) -> float:
     return record.test.get("last", record.test["global"])[metric]
 
 
+def has_values(record: Record, metric: str) -> bool:
+    """Return whether a run has both :func:`chosen_value` and :func:`last_value` of a metric."""
+    protocols = ("last",) if metric in ERRORS else ("last", "global")
+    return all(metric in record.test[protocol] for protocol in protocols)
+
+
 def reference_title(kind: Mapping[str, str]) -> str:
     """Return what tables call a reference.
 

@@ -10,12 +10,12 @@ from typing import TypeAlias
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation.names import ERRORS
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import cut_of, repetition_of
+from fedward.lab.bench.results import has_values
 from fedward.lab.bench.study import Cell, Settings, Study
 from fedward.lab.processes import run_all
 from fedward.lab.run_check import print_folded
@@ -167,12 +167,7 @@ class Bench:
             rewrite_report(self.folders(cell)[""], compared)
         result = record(cell, self.runs(cell), self.drawn(cell), claims_digest(self.study))
         values = result.test["last"]
-        undefined = [
-            metric
-            for metric in self.study.metrics
-            if metric not in values
-            or (metric not in ERRORS and metric not in result.test["global"])
-        ]
+        undefined = [metric for metric in self.study.metrics if not has_values(result, metric)]
         if undefined:
             raise RunError(
                 f"run {self._folder(cell)}",
@@ -291,8 +286,7 @@ class Bench:
 
         If the variant does not change that row, its cell in the first variant counts.
         """
-        in_variant = row in self.study.rows_of(cell.variant)
-        return Cell(cell.variant if in_variant else self.study.first_variant, row, cell.seed)
+        return Cell(self.study.variant_of(cell.variant, row), row, cell.seed)
 
     def _run_of(self, row: str, cell: Cell) -> Run:
         """Return the run of :meth:`_beside`."""

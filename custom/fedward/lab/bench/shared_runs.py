@@ -43,12 +43,11 @@ def _run_keys(results: Results) -> dict[str, set[tuple[object, ...]]]:
 def _run_key(results: Results, variant: str, row: str) -> tuple[object, ...] | None:
     """Return what a row's runs are of, without the seed; None if there is nothing to share.
 
-    It is the cut, whether sites are alone, all settings, and the same of the rows whose weights
-    or labels it begins with.
+    It is the cut, whether sites are alone, all settings, and the same of the row whose weights it
+    begins with.
     """
     study = results.study
-    if row not in study.rows_of(variant):
-        variant = study.first_variant
+    variant = study.variant_of(variant, row)
     records = results.repetitions(variant, row)
     if not records:
         return None

@@ -294,6 +294,10 @@ class Study(_Part):
         """Whether variants differ by their share of labels."""
         return all(variant.labelled is not None for variant in self.variants.values())
 
+    def variant_of(self, variant: str, row: str) -> str:
+        """Return where a row of a variant has run: there if the variant changes it, else first."""
+        return variant if row in self.rows_of(variant) else self.first_variant
+
     @property
     def first_variant(self) -> str:
         """The variant that the others are compared with."""
