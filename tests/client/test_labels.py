@@ -268,26 +268,24 @@ def test_a_label_waits_for_its_second_reader(tmp_path, queue):
     assert renew(clinic, 3, 0, never)[0] == {"s0": 1, "s1": 1}
 
 
-def test_answers_count_only_for_images_this_run_asked_about(clinic, queue):
-    """An answer to an earlier run costs nothing when this one asks for the image."""
+def test_answers_given_during_a_run_count_only_for_images_it_asked_about(clinic, queue):
+    """An answer to another run costs nothing when this one asks for the image."""
     say(queue, "s7", "NV")
     assert renew(clinic, 1, 1)[0] == {}
     assert renew(clinic, 2, 2, lambda ids, number: ["s7"])[0] == {"s7": 1}
 
 
-def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
+def test_new_answers_to_other_runs_are_reported(tmp_path, queue, caplog):
     caplog.set_level("INFO")
     for sample_id in ("s0", "s6", "s7"):
         say(queue, sample_id, "NV")
     clinic = SiteLabels("clinic", people_of(data(labelled=1), queue), tmp_path / "memory", RUN)
     renew(clinic, 1, 2)
     renew(clinic, 2, 3, lambda ids, number: ["s7"])
-    unused_answers = [
-        record.getMessage() for record in caplog.records if "not used" in record.getMessage()
-    ]
-    assert [text.partition(" are")[0] for text in unused_answers] == [
-        "site clinic, round 1: 2 answers of earlier runs",
-        "site clinic, round 2: 1 answers of earlier runs",
+    messages = [record.getMessage() for record in caplog.records]
+    assert [text.partition(", to")[0] for text in messages if "had begun" in text] == [
+        "site clinic, round 1: 2 answers came after this run had begun",
+        "site clinic, round 2: 1 answers came after this run had begun",
     ]
 
 
@@ -389,7 +387,7 @@ def test_a_round_asked_for_again_has_the_labels_it_had(clinic, queue, tmp_path):
 
 
 def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_path, caplog):
-    """It joins late, or has lost its memory: the answers it had are then not used."""
+    """It joins late, or has lost its memory: its questions are then not known."""
     renew(clinic, 1, 2)
     renew(clinic, 2, 3)
     assert "no record of earlier questions" not in caplog.text

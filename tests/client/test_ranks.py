@@ -205,7 +205,7 @@ def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, processes
 
 def train(site: Client) -> object:
     model = build("small_cnn_gn", 8, seed=1).state_dict()
-    return Processes(site.source, site.learner, 2).train(
+    return Processes(site.source, "", site.learner, 2).train(
         model, [], 1, task="train", part=0, memory={}, aborted=never
     )
 
@@ -248,7 +248,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     assert same != ranks._images_digest(client("site-2", "other").data)
     source = replace(site.source, synthetic=None)
     asked = ranks._Request(
-        source, None, False, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
+        source, "", None, False, False, frozenset(), "other", 1, "train", 0, "cpu", False, 1
     )
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site site-1: its images or labels have changed"):
@@ -274,7 +274,9 @@ def test_every_process_leaves_out_images_that_people_refused_and_hidden_labels(
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", read)
-    processes = Processes(site.source, replace(learner, images=learner.images.relabelled(data)), 2)
+    processes = Processes(
+        site.source, "", replace(learner, images=learner.images.relabelled(data)), 2
+    )
     with pytest.raises(InterruptedError):
         processes.train(
             learner.networks.template, [], 1, task="train", part=0, memory={}, aborted=never

@@ -163,7 +163,7 @@ def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Pa
     whole = replace(one, batch=one.algorithm.settings.batch * count)
     _, steps, expected = whole.train(model, [], 2)
     many = new_client("site-1", experiment, tmp_path / "many", [sites])
-    train_together = Processes(many.source, many.learner, count).train
+    train_together = Processes(many.source, "", many.learner, count).train
     after, batches, means = train_together(
         model, [], 2, task="train", part=0, memory={}, aborted=lambda: False
     )

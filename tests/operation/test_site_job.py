@@ -15,27 +15,27 @@ from fedward.sites.data import Annotation
 CLASSES = ("A", "B")
 
 
-def images(*counts: int) -> Images:
+def images(split: str, *counts: int) -> Images:
     labels = np.repeat(np.arange(len(counts)), counts)
-    return Images(
-        tuple(map(str, labels)), np.zeros((len(labels), 8, 8, 3), np.uint8), labels.astype(np.int64)
-    )
+    ids = tuple(f"{split}-{number}" for number in range(len(labels)))
+    return Images(ids, np.zeros((len(labels), 8, 8, 3), np.uint8), labels.astype(np.int64))
 
 
 def site(annotation: Annotation = "none") -> SiteData:
     return SiteData(
         "north",
         CLASSES,
-        images(12, 4),
-        images(24),
-        images(5, 4),
-        images(9, 5),
+        images("labelled", 12, 4),
+        images("unlabelled", 24),
+        images("val", 5, 4),
+        images("test", 9, 5),
         annotation=annotation,
     )
 
 
 def notes(job: str, data: SiteData) -> list[str]:
-    return [*job_notes(load_experiment(job, ["data.classes=[A, B]"]), data)]
+    experiment = load_experiment(job, ["data.classes=[A, B]"])
+    return [*job_notes(experiment, data, Path("north.yaml"))]
 
 
 def test_rare_classes_are_counted_as_a_run_leaves_them_out() -> None:
@@ -52,16 +52,16 @@ def test_labels_that_a_job_does_not_use_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "who"),
+    ("annotation", "said"),
     [
-        ("none", "nobody answers"),
-        ("oracle", "the data's own labels answer"),
-        ("queue", "people answer"),
+        ("none", "it has 16 labels and asks for 0; nobody answers"),
+        ("oracle", "it has 0 labels and asks for 8; the data's own labels answer"),
     ],
 )
-def test_questions_are_counted_of_all_that_trains(annotation: Annotation, who: str) -> None:
-    """A tenth of 40 images at first, half at last."""
-    said = f"it begins with 4 labels and asks for 16 in 4 queries; {who}"
+def test_questions_are_counted_of_images_that_may_get_a_label(
+    annotation: Annotation, said: str
+) -> None:
+    """Half of the 16 images whose labels the data have."""
     assert notes("fedal", site(annotation))[1] == said
 
 

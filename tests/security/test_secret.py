@@ -252,7 +252,7 @@ def test_processes_of_a_site_read_it_themselves(tmp_path, monkeypatch):
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", note)
-    train = Processes(here.source, replace(here.learner, smallest_batch=8), 2).train
+    train = Processes(here.source, "", replace(here.learner, smallest_batch=8), 2).train
     with pytest.raises(InterruptedError):
         train(fresh(experiment), [], 1, task="train", part=0, memory={}, aborted=lambda: False)
     (instructions,) = given

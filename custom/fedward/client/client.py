@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedward.client.admission import Admission
+from fedward.client.earlier_answers import read_for_run
 from fedward.client.memory import LOCAL, OWN, site_models
 from fedward.client.queries import Queries
 from fedward.client.respondent import Respondent
@@ -100,6 +101,8 @@ class Client(Respondent):
         self._device = device
         self._observer = observer
         self._learner: Learner | None = None
+        self._run = ""
+        """Id of the run that the first request in this process was of."""
         self._warned_of_missing_tensors = False
         """Whether the log already says that the site has no tensors of its own."""
 
@@ -142,9 +145,11 @@ class Client(Respondent):
 
     @cached_property
     def data(self) -> SiteData:
-        """The site's data as the source gives them, read at first use."""
+        """The site's data as the run began with them, read at first use."""
         requirements = self.algorithm.requirements
-        return self.source.read(
+        return read_for_run(
+            self.source,
+            self._run,
             class_totals=requirements.sends.class_totals,
             hidden_labels=requirements.hidden_labels,
         )
@@ -161,6 +166,7 @@ class Client(Respondent):
         if isinstance(request, DecryptRequest):
             return self._decrypt(request, message.arrays)
         assert isinstance(request, TaskRequest)
+        self._run = self._run or request.run
         self.source.require_same(request.run)
         self.source.record(request.run, described(self._networks.device))
         with threads_limited(self.data.threads):
@@ -303,7 +309,7 @@ class Client(Respondent):
         if self.data.processes > 1 and self.experiment.trainable != HEAD:
             from fedward.client.ranks import Processes
 
-            return Processes(self.source, learner, self.data.processes)
+            return Processes(self.source, run, learner, self.data.processes)
         # Methods on plain images have no features of unlabelled images to observe.
         if self._observer and not self.algorithm.requirements.plain_images:
             return self._observer.observed(learner, run)

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
-from fedward.annotation import Queue, queue_of
+from fedward.annotation.queue import Queue, queue_of
 from fedward.annotation.records import REFUSED
 from fedward.client.askable import never_asked
 from fedward.client.memory import site_records
@@ -105,7 +105,8 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
     The site has the labels in its data before it asks them.
     """
     labels_at_start = labels_in(data)
-    pool = [*data.labelled.ids, *data.unlabelled.ids]
+    train_ids = [*data.labelled.ids, *data.unlabelled.ids]
+    pool = [name for name in train_ids if name not in data.cannot_tell]
 
     def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
         # The queue shows the highest score first, and ``ids`` begin with the most wanted image.
@@ -117,7 +118,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
             )
 
     def answers(asked: Collection[str]) -> Answers:
-        return _answers_in(queue, data, asked, frozenset(pool), labels_at_start.keys())
+        return _answers_in(queue, data, asked, frozenset(train_ids), labels_at_start.keys())
 
     return Annotators(labels_at_start, pool, answers, ask)
 
@@ -126,7 +127,7 @@ def _answers_in(
     queue: Queue,
     data: SiteData,
     asked: Collection[str],
-    pool: Collection[str],
+    train_ids: Collection[str],
     labelled: Collection[str],
 ) -> Answers:
     """Return the answers that a queue holds.
@@ -135,7 +136,7 @@ def _answers_in(
         queue: the site's queue.
         data: the site's data.
         asked: ids of the images that this run has asked about.
-        pool: ids of all training images.
+        train_ids: ids of all training images.
         labelled: ids of the training images that have a label in the site's data.
     """
     rules = queue.rules
@@ -155,7 +156,7 @@ def _answers_in(
         label = all_labels.get(name)
         if label and not rules.findings(label) <= {*data.classes}:
             with_other_classes.append(name)
-    outside_pool = all_labels.keys() - pool
+    not_trained_on = all_labels.keys() - train_ids
     why_unusable = []
     if with_other_classes:
         other_labels = sorted({all_labels[name] for name in with_other_classes})
@@ -164,9 +165,9 @@ def _answers_in(
             f"{', '.join(map(repr, other_labels[:_MOST_SHOWN]))}, where the job's classes are "
             f"{listed(data.classes)}. Answer these images again."
         )
-    if outside_pool:
+    if not_trained_on:
         why_unusable.append(
-            f"{len(outside_pool)} answers are not used: their images are not training images of "
+            f"{len(not_trained_on)} answers are not used: their images are not training images of "
             "the site file."
         )
     # Images of one lesion that are answered together are one question.
@@ -177,9 +178,9 @@ def _answers_in(
         cannot_tell=frozenset(verdicts_asked_for) - labels.keys(),
         refused=frozenset(refused),
         shared=len(verdicts_asked_for) - len(questions),
-        unusable=len(with_other_classes) + len(outside_pool),
+        unusable=len(with_other_classes) + len(not_trained_on),
         why_unusable=tuple(why_unusable),
-        unasked=len((all_labels.keys() & pool) - asked_or_labelled),
+        unasked=len((all_labels.keys() & train_ids) - asked_or_labelled),
     )
 
 
@@ -435,7 +436,7 @@ class SiteLabels:
             sleep(1.0)
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
-        """Log which answers are not used: unusable ones, those gone, and those of other runs."""
+        """Log which answers are not used: unusable ones, those gone, and new ones of other runs."""
         for reason in answers.why_unusable:
             _log.warning("site %s: %s", self._site, reason)
         labels_gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
@@ -443,8 +444,8 @@ class SiteLabels:
             _log.warning(_LABELS_GONE, self._site, round_, len(labels_gone))
         if answers.unasked:
             _log.info(
-                "site %s, round %d: %d answers of earlier runs are not used by this one, unless it "
-                "asks for them",
+                "site %s, round %d: %d answers came after this run had begun, to questions of "
+                "other runs: it uses those that it asks for itself",
                 self._site,
                 round_,
                 answers.unasked,

@@ -132,9 +132,17 @@ def site_models(folder: Path, run: str) -> Memory[ModelsByRole]:
 
 
 def site_records(folder: Path, run: str) -> Memory[Any]:
-    """Return a site's JSON records in a run; arguments as of :class:`Memory`."""
+    """Return a site's JSON records of its queries in a run; arguments as of :class:`Memory`."""
+    return Memory(folder, run, ".json", _read_json, save_json)
 
-    def read(path: Path) -> Any:
-        return json.loads(path.read_text(encoding="utf-8"))
 
-    return Memory(folder, run, ".json", read, save_json)
+def site_answers(folder: Path, run: str) -> Memory[Any]:
+    """Return a site's JSON record of the answers that it had when a run began.
+
+    The arguments are those of :class:`Memory`.
+    """
+    return Memory(folder, run, ".answers", _read_json, save_json)
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

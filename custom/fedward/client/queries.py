@@ -39,7 +39,7 @@ class Queries:
     source: DataSource
     """Where the site's data come from."""
     given: SiteData
-    """The data as the source gives them, before a query has brought labels."""
+    """The data as the run began with them, before a query has brought labels."""
     admission: Admission
     """Knows how many questions the site's policy allows."""
 
@@ -151,9 +151,10 @@ class Queries:
                 counts are what they were.
         """
         current = learner.images.data
-        if labels == labels_in(current) and current.refused == frozenset(refused):
+        all_refused = self.given.refused | frozenset(refused)
+        if labels == labels_in(current) and current.refused == all_refused:
             return learner
-        data = replace(self.given.with_labels(labels), refused=frozenset(refused))
+        data = replace(self.given.with_labels(labels), refused=all_refused)
         return replace(learner, images=learner.images.relabelled(data))
 
 

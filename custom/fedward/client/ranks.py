@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 from pydantic import TypeAdapter
 
+from fedward.client.earlier_answers import read_for_run
 from fedward.client.labels import labels_in
 from fedward.client.site_data import DataSource
 from fedward.config import Experiment
@@ -53,6 +54,8 @@ class _Request:
     """What each process receives besides the models."""
 
     source: DataSource
+    run: str
+    """The run's id."""
     labels: dict[str, Label] | None
     """Under active learning the labels that may be used, by id; None in other jobs."""
     class_totals: bool
@@ -86,12 +89,14 @@ class Processes:
 
     Args:
         source: gives each process the site's data.
+        run: the run's id.
         learner: the site's learner, which says what to train on.
         count: the number of processes.
     """
 
-    def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
+    def __init__(self, source: DataSource, run: str, learner: Learner, count: int) -> None:
         self._source = source
+        self._run = run
         self._learner = learner
         self._count = count
 
@@ -132,6 +137,7 @@ class Processes:
             request = _Request(
                 # Synthetic images are for sites without files, and these use one process.
                 source=replace(source.resolved(), synthetic=None),
+                run=self._run,
                 labels=labels_in(data) if learner.algorithm.active else None,
                 class_totals=learner.algorithm.requirements.sends.class_totals,
                 hidden_labels=learner.algorithm.requirements.hidden_labels,
@@ -258,8 +264,11 @@ def _read_data(request: _Request) -> SiteData:
     Raises:
         DataError: the images or labels are not those that the request was made for.
     """
-    data = request.source.read(
-        class_totals=request.class_totals, hidden_labels=request.hidden_labels
+    data = read_for_run(
+        request.source,
+        request.run,
+        class_totals=request.class_totals,
+        hidden_labels=request.hidden_labels,
     )
     if request.labels is not None:
         data = data.with_labels(request.labels)

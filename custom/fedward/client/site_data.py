@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -83,7 +83,13 @@ class DataSource:
         """Where features of a frozen encoder are kept."""
         return self.shared or Cache(self.cached / "features")
 
-    def read(self, *, class_totals: bool, hidden_labels: bool = False) -> SiteData:
+    def read(
+        self,
+        *,
+        class_totals: bool,
+        hidden_labels: bool = False,
+        completed: Callable[[SiteData, Path], SiteData] | None = None,
+    ) -> SiteData:
         """Return the data of the site, without evaluation images of rare classes.
 
         Synthetic images and those of the server are nobody's, and all are used.
@@ -93,6 +99,8 @@ class DataSource:
                 method's updates hold sums over the images of single classes.
             hidden_labels: return the training images as if none of them had a label. Those that the
                 site is willing to use make no difference, not even to the order of the images.
+            completed: adds labels that are not in the data, given them and the site's file, before
+                images of rare classes are left out.
 
         Raises:
             ConfigError: the site has no file, and the job or the engine has no synthetic images or
@@ -101,8 +109,11 @@ class DataSource:
             DataError: the data that the file names cannot be used.
         """
         data = self._load(0.0 if hidden_labels else None)
-        if self.file is None or self.site == SERVER:
+        file = self.file
+        if file is None or self.site == SERVER:
             return data
+        if completed:
+            data = completed(data, file)
         parts = ["val", "test"]
         if class_totals:
             parts.append("labelled")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedward.client.earlier_answers import with_present_answers
 from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.console.live_line import live_line
@@ -235,7 +236,8 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
     """Open all images of a site; DataError if they cannot be used."""
     assert source.file is not None, "site_problems refuses sites without a file"
     spec = experiment.data
-    data = load_site(source.file, spec, source.cached, opened=opening.file)
+    data_in_files = load_site(source.file, spec, source.cached, opened=opening.file)
+    data = with_present_answers(data_in_files, source.file)
     file = read_site_file(source.file)
     paths: dict[str, Path] = {}
     columns: list[str] = []

@@ -185,7 +185,7 @@ def _examine_for_job(options: argparse.Namespace, file: Path, seen: "Seen") -> i
     from fedward.sites.doctor import run
 
     experiment = job_at(options.job, file)
-    about = f"In the job {options.job}", lambda data: job_notes(experiment, data)
+    about = f"In the job {options.job}", lambda data: job_notes(experiment, data, file)
     return run(file, experiment.data, options.out, about, seen)
 
 

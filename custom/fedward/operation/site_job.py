@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedward.client.earlier_answers import with_present_answers
+from fedward.client.labels import annotators_of
 from fedward.config import Experiment
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import is_shipped, load_experiment
 from fedward.methods import job_of
-from fedward.methods.fedal.query_rounds import ActiveSettings
+from fedward.methods.survey import Survey
 from fedward.sites import Images, SiteData
 from fedward.sites.data_file import read_data_file
 
@@ -42,28 +44,37 @@ def job_at(job: str, site_file: Path) -> Experiment:
     return load_experiment(job)
 
 
-def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
-    """Return sentences about what the job would train on, ask for and omit at a site."""
+def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequence[str]:
+    """Return sentences about what the job would train on, ask for and omit at a site.
+
+    Raises:
+        DataError: the queue with people's answers cannot be read.
+    """
     algorithm = job_of(experiment)
-    train = len(data.labelled) + len(data.unlabelled)
+    labels_in_data = len(data.labelled)
+    data = with_present_answers(data, site_file)
     counts = [_used("val", data.val), _used("test", data.test)]
     if algorithm.requirements.sends.class_totals:
         counts.insert(0, _used("labelled", data.labelled))
     notes = [
         f"used, of classes with {SMALLEST_COUNT} images or more in a split: {', '.join(counts)}"
     ]
+    answers = len(data.labelled) - labels_in_data
+    if answers:
+        notes.append(f"{answers} answers that people gave count as labels")
     if algorithm.requirements.plain_images and len(data.unlabelled):
         notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
     if algorithm.requirements.hidden_labels and len(data.labelled):
         notes.append(f"the labels of the {len(data.labelled)} labelled images are not used")
-    settings = algorithm.settings
-    if isinstance(settings, ActiveSettings):
-        initial = round(settings.initial_fraction * train)
-        target = round(settings.target_fraction * train)
-        notes.append(
-            f"it begins with {initial} labels and asks for {target - initial} "
-            f"in {settings.steps} queries; {_ANSWERS[data.annotation]}"
-        )
+    active = None if isinstance(algorithm, Survey) else algorithm.active
+    if active is not None:
+        annotators = annotators_of(data, site_file)
+        pool = len(annotators.pool)
+        own = len(annotators.labels_at_start)
+        # The first ones are asked for as well, where the site does not have them.
+        first = max(active.initial_labels(pool), own)
+        asked = active.labels_wanted(active.rounds, pool, first) - own
+        notes.append(f"it has {own} labels and asks for {asked}; {_ANSWERS[data.annotation]}")
     return notes
 
 

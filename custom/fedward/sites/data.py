@@ -163,6 +163,11 @@ class SiteData:
 
     Nothing trains on them.
     """
+    cannot_tell: frozenset[str] = frozenset()
+    """Images that people had looked at without giving a class before the run, refused ones too.
+
+    Nobody is asked about them again.
+    """
 
     @property
     def bytes_in_memory(self) -> int:
