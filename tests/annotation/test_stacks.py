@@ -18,13 +18,13 @@ from PIL import Image
 
 import dicom_files
 import nifti_files
-from bought import bought_labels
 from fedward.annotation import queue_of, stacks
 from fedward.annotation.desk import Desk, Message
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
 from fedward.annotation.stacks import Slice
+from fedward.client.labels import bought_labels
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport
@@ -287,7 +287,7 @@ def test_slices_are_asked_about_answered_and_trained_on(
     experiment = tiny("fedal", data=spec, synthetic=None, options={"rounds": 3, "steps": 2})
     run = run_local(experiment, tmp_path / "run", sites=["site"], site_folders=[tmp_path])
     name = json.loads((run / "run.json").read_text())["id"]
-    labels = bought_labels(run / "sites" / "site" / "memory", name)
+    labels = bought_labels(run / "sites" / "site" / "memory", name, 99)
     assert len(labels) > 3
     assert labels == {each: int(each[-1]) % 2 for each in labels}
     assert all(re.fullmatch(r"v\d#\d+", each) for each in labels)

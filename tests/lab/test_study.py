@@ -66,12 +66,12 @@ def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
 def test_rows_run_after_those_they_need() -> None:
     lower = ROWS["lower"]
     rows = {
-        "tuned": {**lower, "init": "head"},
-        "head": {**lower, "init": "first"},
-        "first": lower,
-        "warm": {**lower, "init": "first"},
+        "tuned": {**lower, "init": "head", "labels": "bought"},
+        "head": {**lower, "labels": "bought"},
+        "bought": lower,
+        "warm": {**lower, "init": "bought"},
     }
-    assert study(rows=rows).stages() == [("first",), ("head", "warm"), ("tuned",)]
+    assert study(rows=rows).stages() == [("bought",), ("head", "warm"), ("tuned",)]
 
 
 def test_site_files_are_named_by_seed_and_cut_once() -> None:
@@ -99,12 +99,12 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             "that some row's method has, found stepz",
         ),
         (
-            {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "init": "a"}}},
+            {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "labels": "a"}}},
             "each needs another one",
         ),
         (
             {"rows": {"a": {**ROWS["lower"], "alone": True}, "b": {**ROWS["lower"], "init": "a"}}},
-            "init of b with the row a, which has no model of all sites",
+            "init or labels of b with the row a, which has no model of all sites",
         ),
         ({"seeds": []}, "seeds"),
         ({"variants": {}}, "variants"),

@@ -13,10 +13,10 @@ import torch
 from pages import Page
 from safetensors.torch import load_file
 
-from bought import bought_labels
 from fedward import cli
 from fedward.annotation import queue_of
 from fedward.annotation.desk import Desk, Message
+from fedward.client.labels import bought_labels
 from fedward.errors import ConfigError
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.performance import THRESHOLDS
@@ -109,7 +109,7 @@ def test_sites_buy_sets_of_labels(tmp_path, sites, without_report):
     truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
     run = json.loads((alone / "run.json").read_text())["id"]
     for site, number in zip(SITES, got, strict=True):
-        labels = bought_labels(alone / "sites" / site / "memory", run)
+        labels = bought_labels(alone / "sites" / site / "memory", run, 99)
         assert len(labels) == number
         assert labels == {name: truth[int(name.partition("-")[2])] for name in labels}
 
@@ -141,7 +141,7 @@ def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_repo
     run = run_local(experiment, tmp_path / "run", sites=SITES, site_folders=[folder])
     name = json.loads((run / "run.json").read_text())["id"]
     for site in SITES:
-        labels = bought_labels(run / "sites" / site / "memory", name)
+        labels = bought_labels(run / "sites" / site / "memory", name, 99)
         assert len(labels) > 4
         assert [0, 0, 0] in labels.values()
         assert labels == {each: truth[int(each.partition("-")[2])] for each in labels}

@@ -273,6 +273,14 @@ class Renewed(NamedTuple):
     """Number of answers that people gave. One answer counts for all images of a lesion."""
 
 
+def bought_labels(folder: Path, run: str, round_: int) -> dict[str, Label]:
+    """Return the labels, by id, that annotators gave a site in a run before a round.
+
+    ``folder`` and ``run`` are as for :class:`~fedward.client.memory.Memory`.
+    """
+    return _Record.read(site_records(folder, run).before(round_, 0)).labels
+
+
 class SiteLabels:
     """The labels one site may use in one run.
 

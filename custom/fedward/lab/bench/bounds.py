@@ -79,8 +79,8 @@ def upper_bound(results: Results, variant: str, metric: str) -> Best:
     """Return the upper bound of a variant: the best of all rows and references with all labels.
 
     A row has all labels if it sees those that the study's ``upper`` row sees: sites cut in the
-    same way, and the same share of labels bought. Centralised training, whose cut differs by
-    ``--pooled`` alone, is among them, and so are sites alone.
+    same way, no row that bought labels, and the same share of them. Centralised training, whose
+    cut differs by ``--pooled`` alone, is among them, and so are sites alone.
     """
     variant = variant_of_bounds(results, variant)
     candidates = with_all_labels(results, variant, metric, results.study.rows_of(variant))

@@ -45,7 +45,8 @@ def _with_start(
 def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
     """Return what decides which labels a row trains on; it is equal for rows with the same.
 
-    It is how images are cut, the share of the labels that the row buys, and the synthetic images.
+    It is how images are cut, the row that bought the labels, the share of them that the row
+    buys itself, and the synthetic images.
     """
     study = results.study
     first = results.repetitions(variant, row)[0]
@@ -57,7 +58,7 @@ def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
     # Jobs differ in their synthetic images, which a row with site files does not use.
     has_site_files = bool(study.partition or study.rows[row].sites)
     synthetic = None if has_site_files else first.settings.get("synthetic")
-    return (cut, bought_share, synthetic)
+    return (cut, study.rows[row].labels, bought_share, synthetic)
 
 
 def _number(word: str) -> str | float:

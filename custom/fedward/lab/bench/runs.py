@@ -10,6 +10,7 @@ from typing import TypeAlias
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
+from fedward.lab.bench.bought import write_bought
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
@@ -156,7 +157,7 @@ class Bench:
             RunError: a site failed, or a metric of the study has no test value.
         """
         experiment = self.experiment(cell)
-        files = self.files_of(cell)
+        files = self._files_with_labels(cell)
         for site, folder in self.folders(cell).items():
             sites = [site] if site else self.sites_of(cell)
             run_or_resume(
@@ -277,9 +278,23 @@ class Bench:
         row = self.study.rows[cell.row].init
         return self._run_of(row, cell).folder if row else None
 
+    def _files_with_labels(self, cell: Cell) -> Path | None:
+        """Return the folder of a cell's site files.
+
+        If another row bought the labels that the cell may use, new site files name these.
+        """
+        files = self.files_of(cell)
+        buying_row = self.study.rows[cell.row].labels
+        if files is None or not buying_row:
+            return files
+        own_files = self._folder(cell).with_suffix(".sites")
+        write_bought(files, self._run_of(buying_row, cell), own_files)
+        return own_files
+
     def _begins_with(self, cell: Cell) -> list[Cell]:
-        """Return the cells whose weights a cell begins with: one, or none."""
-        return [self._beside(cell, other) for other in self.study.rows[cell.row].needs]
+        """Return the cells whose weights and labels a cell begins with."""
+        row = self.study.rows[cell.row]
+        return [self._beside(cell, other) for other in (row.init, row.labels) if other]
 
     def _beside(self, cell: Cell, row: str) -> Cell:
         """Return another row's cell with a cell's seed and variant.

@@ -54,6 +54,8 @@ class Row(_Part):
     """Whether each site with labels trains alone; the result is the mean over these sites."""
     init: str = ""
     """Row whose finished run of the same variant and seed gives the first weights."""
+    labels: str = ""
+    """Row whose finished run of the same variant and seed bought the labels that this row uses."""
     removed: str = Field("", pattern="^([0-9a-f]{7,40})?$")
     """Commit up to which fedward had the row's settings; empty: it still has them.
 
@@ -68,7 +70,7 @@ class Row(_Part):
     @property
     def needs(self) -> tuple[str, ...]:
         """Rows that must have run before this one."""
-        return (self.init,) if self.init else ()
+        return tuple(name for name in (self.init, self.labels) if name)
 
 
 class Variant(_Part):
@@ -233,8 +235,8 @@ class Study(_Part):
             alone = [other for other in row.needs if self.rows[other].alone]
             if alone:
                 raise ValueError(
-                    f"init of {name} with the row {alone[0]}, which has no model of all sites, as "
-                    "they train alone"
+                    f"init or labels of {name} with the row {alone[0]}, which has no model of all "
+                    "sites, as they train alone"
                 )
         return self
 
