@@ -64,6 +64,15 @@ def test_a_class_needs_five_patients_however_many_images():
     assert len(unit_labels(images_of_common_classes(images("abcd", [0] * 4)))[1]) == 0
 
 
+def test_training_images_of_one_patient_count_in_each_of_their_classes():
+    """The fifth patient of class 0 has it in their second image, and class 1 has one patient."""
+    mixed = images("abcdee", [0, 0, 0, 0, 1, 0])
+    kept = images_of_common_classes(mixed)
+    assert kept.ids == ("i0", "i1", "i2", "i3", "i5")
+    none = images("aabbccddef", [0, 1] * 4 + [2, 2])
+    assert images_of_common_classes(none).ids == ()
+
+
 def test_a_group_of_two_labels_is_no_patient():
     require_one_label("s", images("aab", [0, 0, 1]))
     require_one_label("s", images((), [0, 1]))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -392,8 +393,8 @@ def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     labels[0] = 1 - labels[0]
     changed = type(labelled)(labelled.ids, labelled.pixels, labels, labelled.groups)
     assert one_set.is_near(image_set(counted_images(changed, CLASSES)), 32)
-    owners = ("somebody else", *[""] * (len(labelled) - 1))
-    owned = type(labelled)(labelled.ids, labelled.pixels, labelled.labels, owners)
+    owners = ("somebody else", *labelled.ids[1:])
+    owned = replace(labelled, patients=owners)
     assert one_set.is_near(image_set(counted_images(owned, CLASSES)), 32)
     cells = surveyed(source).names
     assert cells.keys() == {f"{split} {name}" for split in SPLITS for name in CLASSES}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedward.annotation import handover, times
 from fedward.annotation.checks import OwnAgreement, own_agreement
-from fedward.annotation.database import Database
+from fedward.annotation.database import NAME, Database
 from fedward.annotation.merge import merge
 from fedward.annotation.questions import (
     Question,
@@ -39,6 +39,11 @@ def queue_folder(site_file: Path) -> Path:
     """
     file = site_file.resolve()
     return file.parent / "annotation" / file.stem
+
+
+def has_queue(site_file: Path) -> bool:
+    """Return whether a site has a queue; to open one makes it."""
+    return (queue_folder(site_file) / NAME).exists()
 
 
 def queue_of(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> "Queue":

@@ -163,10 +163,10 @@ class Client(Respondent):
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:
         """Return the answer to a request that the site's policy admits."""
+        assert isinstance(request, TaskRequest | DecryptRequest)
+        self._run = self._run or request.run
         if isinstance(request, DecryptRequest):
             return self._decrypt(request, message.arrays)
-        assert isinstance(request, TaskRequest)
-        self._run = self._run or request.run
         self.source.require_same(request.run)
         self.source.record(request.run, described(self._networks.device))
         with threads_limited(self.data.threads):

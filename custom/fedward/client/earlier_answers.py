@@ -6,18 +6,25 @@ train for it. What is answered later counts in the run that asked, and in later 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedward.client.labels import annotators_of, labels_in
+from fedward.annotation.queue import Queue, has_queue, queue_of
+from fedward.annotation.records import REFUSED, UNUSABLE
+from fedward.client.labels import asked_in, labels_in, labels_of, verdicts_on
 from fedward.client.memory import site_answers
 from fedward.client.site_data import DataSource
+from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.sites import SiteData
 
 _log = logging.getLogger(__name__)
 
+_NO_NOTE = (
+    "site %s: the answers that this run began with are not noted, so the present ones count. "
+    "If the site's folder was replaced, put the former one in its place."
+)
 _BEGINNING = (0, 0)
 """Round and exchange under which answers are noted: before the first ones of a run."""
 
@@ -44,7 +51,7 @@ def read_for_run(
     def completed(data: SiteData, site_file: Path) -> SiteData:
         if not run or data.annotation != "queue":
             return data
-        noted = _noted(data, site_file, source.folder / "memory", run)
+        noted = _noted(source, data, site_file, run, hidden_labels)
         return _with_answers(data, noted, hidden_labels)
 
     return source.read(class_totals=class_totals, hidden_labels=hidden_labels, completed=completed)
@@ -58,7 +65,7 @@ def with_present_answers(data: SiteData, site_file: Path) -> SiteData:
     """
     if data.annotation != "queue":
         return data
-    return _with_answers(data, _present(data, site_file), hidden_labels=False)
+    return _with_answers(data, _present(data, site_file, frozenset()), hidden_labels=False)
 
 
 def _with_answers(data: SiteData, answers: Mapping[str, Any], hidden_labels: bool) -> SiteData:
@@ -74,14 +81,19 @@ def _with_answers(data: SiteData, answers: Mapping[str, Any], hidden_labels: boo
     )
 
 
-def _noted(data: SiteData, site_file: Path, memory: Path, run: str) -> dict[str, Any]:
+def _noted(
+    source: DataSource, data: SiteData, site_file: Path, run: str, hidden_labels: bool
+) -> dict[str, Any]:
     """Return the answers that count in a run, and note them if the run has just begun."""
+    memory = source.folder / "memory"
     records = site_answers(memory, run)
     with records.held():
         noted: dict[str, Any] | None = records.at(*_BEGINNING)
         if noted is None:
-            noted = _present(data, site_file)
-            if noted["labels"]:
+            if source.has_taken_part(run):
+                _log.warning(_NO_NOTE, data.site)
+            noted = _present(data, site_file, asked_in(memory, run))
+            if noted["labels"] and not hidden_labels:
                 _log.info(
                     "site %s: %d answers that people gave before this run count as labels",
                     data.site,
@@ -91,13 +103,39 @@ def _noted(data: SiteData, site_file: Path, memory: Path, run: str) -> dict[str,
     return noted
 
 
-def _present(data: SiteData, site_file: Path) -> dict[str, Any]:
-    """Return the answers of now to images without a label; log which cannot be used."""
-    answers = annotators_of(data, site_file).answers(data.unlabelled.ids)
-    for reason in answers.why_unusable:
-        _log.warning("site %s: %s", data.site, reason)
-    return {
-        "labels": answers.labels,
-        "refused": sorted(answers.refused),
-        "cannot_tell": sorted(answers.cannot_tell),
-    }
+def _present(data: SiteData, site_file: Path, asked_in_run: Collection[str]) -> dict[str, Any]:
+    """Return the answers of now to images without a label.
+
+    Args:
+        data: the site's.
+        site_file: beside it lies the queue, if anybody has asked or answered yet.
+        asked_in_run: images whose answers the run knows by its own questions.
+    """
+    present: dict[str, Any] = {"labels": {}, "refused": [], "cannot_tell": []}
+    if not has_queue(site_file):
+        return present
+    label_kind = kind_of_labels(data.labelled.labels)
+    queue = queue_of(site_file, label_kind)
+    images = [name for name in data.unlabelled.ids if name not in asked_in_run]
+    verdicts = verdicts_on(images, queue.verdicts(data.classes), queue.rules)
+    present["labels"] = labels_of(verdicts, queue.rules, data.classes)
+    is_about_these_classes = _is_about(queue, data.classes, label_kind)
+    for name, verdict in sorted(verdicts.items()):
+        # An image that is of none of some other classes may be of one of these.
+        if verdict.label is None and (is_about_these_classes or verdict.kind == UNUSABLE):
+            present["cannot_tell"].append(name)
+            if verdict.kind in REFUSED:
+                present["refused"].append(name)
+    return present
+
+
+def _is_about(queue: Queue, classes: Sequence[str], label_kind: LabelKind) -> bool:
+    """Return whether people were asked for these classes, as far as a queue tells.
+
+    It does not keep the classes of a question. Its labels name no other class then, and the newest
+    run has asked for labels of this kind.
+    """
+    if queue.kind_asked() not in (None, label_kind):
+        return False
+    named = set[str]().union(*map(queue.rules.findings, queue.labels().values()))
+    return named <= {*classes}

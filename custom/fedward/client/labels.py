@@ -7,14 +7,15 @@ several jobs that name one run at the same time, one chooses the images, and all
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 from fedward.annotation.queue import Queue, queue_of
-from fedward.annotation.records import REFUSED
+from fedward.annotation.records import REFUSED, Decision
+from fedward.annotation.rules import Rules
 from fedward.client.askable import never_asked
 from fedward.client.memory import site_records
 from fedward.errors import WorkError, listed
@@ -139,22 +140,17 @@ def _answers_in(
         train_ids: ids of all training images.
         labelled: ids of the training images that have a label in the site's data.
     """
+    classes = data.classes
     rules = queue.rules
-    verdicts = queue.verdicts(data.classes)
-    verdicts_asked_for = {name: verdicts[name] for name in asked if name in verdicts}
-    labels = dict[str, Label]()
-    refused = set[str]()
-    for name, verdict in verdicts_asked_for.items():
-        if verdict.kind in REFUSED:
-            refused.add(name)
-        if verdict.label is not None:
-            class_names = rules.label_kind.split(verdict.label)
-            labels[name] = rules.label_kind.encode(class_names, data.classes)
+    verdicts = queue.verdicts(classes)
+    verdicts_asked_for = verdicts_on(asked, verdicts, rules)
+    labels = labels_of(verdicts_asked_for, rules, classes)
+    refused = {name for name, verdict in verdicts_asked_for.items() if verdict.kind in REFUSED}
     all_labels = queue.labels()
     with_other_classes = []
     for name in asked:
         label = all_labels.get(name)
-        if label and not rules.findings(label) <= {*data.classes}:
+        if label and not rules.findings(label) <= {*classes}:
             with_other_classes.append(name)
     not_trained_on = all_labels.keys() - train_ids
     why_unusable = []
@@ -163,13 +159,14 @@ def _answers_in(
         why_unusable.append(
             f"{len(with_other_classes)} answers are not used: "
             f"{', '.join(map(repr, other_labels[:_MOST_SHOWN]))}, where the job's classes are "
-            f"{listed(data.classes)}. Answer these images again."
+            f"{listed(classes)}. Answer these images again."
         )
     if not_trained_on:
         why_unusable.append(
             f"{len(not_trained_on)} answers are not used: their images are not training images of "
             "the site file."
         )
+    usable = {name for name, verdict in verdicts.items() if verdict.label is not None}
     # Images of one lesion that are answered together are one question.
     questions = {rules.together(name) for name in verdicts_asked_for}
     asked_or_labelled = {*asked, *labelled}
@@ -180,8 +177,40 @@ def _answers_in(
         shared=len(verdicts_asked_for) - len(questions),
         unusable=len(with_other_classes) + len(not_trained_on),
         why_unusable=tuple(why_unusable),
-        unasked=len((all_labels.keys() & train_ids) - asked_or_labelled),
+        unasked=len((usable & {*train_ids}) - asked_or_labelled),
     )
+
+
+def verdicts_on(
+    images: Collection[str], verdicts: Mapping[str, Decision], rules: Rules
+) -> dict[str, Decision]:
+    """Return image -> the decision that counts, for those of some images that have one.
+
+    A decision is about all images of its lesion, also those that nobody has asked about.
+
+    Args:
+        images: ids.
+        verdicts: the queue's decisions (:meth:`~fedward.annotation.Queue.verdicts`).
+        rules: the queue's.
+    """
+    found = {}
+    for name in images:
+        for image in rules.together(name):
+            if image in verdicts:
+                found[name] = verdicts[image]
+    return found
+
+
+def labels_of(
+    verdicts: Mapping[str, Decision], rules: Rules, classes: Sequence[str]
+) -> dict[str, Label]:
+    """Return image -> its label as a number or a list, for decisions that are labels."""
+    labels = {}
+    for name, verdict in verdicts.items():
+        if verdict.label is not None:
+            class_names = rules.label_kind.split(verdict.label)
+            labels[name] = rules.label_kind.encode(class_names, classes)
+    return labels
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
@@ -271,6 +300,14 @@ class Renewed(NamedTuple):
     """Ids of images that must not be trained on."""
     answers: int
     """Number of answers that people gave. One answer counts for all images of a lesion."""
+
+
+def asked_in(folder: Path, run: str) -> frozenset[str]:
+    """Return the ids of the images that a site has asked about in a run so far.
+
+    ``folder`` and ``run`` are as for :class:`~fedward.client.memory.Memory`.
+    """
+    return frozenset(_Record.read(site_records(folder, run).newest()).asked)
 
 
 def bought_labels(folder: Path, run: str, round_: int) -> dict[str, Label]:

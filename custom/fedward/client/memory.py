@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 
-from fedward.errors import WireError
+from fedward.errors import DataError, WireError
 from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.storage.lock import locked
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
@@ -74,6 +74,11 @@ class Memory(Generic[T]):
     def before(self, round_: int, part: int) -> T | None:
         """Return what was saved last in an earlier exchange; None if nothing was."""
         path = self._newest_before(round_, part)
+        return self._read(path) if path else None
+
+    def newest(self) -> T | None:
+        """Return what was saved in the latest exchange; None if nothing was."""
+        path = max(self._paths(), default=None)
         return self._read(path) if path else None
 
     def is_newest(self, round_: int, part: int) -> bool:
@@ -145,4 +150,12 @@ def site_answers(folder: Path, run: str) -> Memory[Any]:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(
+            f"record {path}",
+            "Put back the site's folder as it was, or let the run begin again.",
+            expected="JSON as this site has written it",
+            found=f"{error}",
+        ) from error

@@ -196,6 +196,10 @@ class DataSource:
             place = self.file is not None and str(self.file.absolute())
             save_json(record, {"site_file": place, "device": device})
 
+    def has_taken_part(self, run: str) -> bool:
+        """Return whether the site has answered a request of a run before."""
+        return self._record(run).exists()
+
     def _record(self, run: str) -> Path:
         return self.folder / "sources" / f"{run}.json"
 

@@ -123,12 +123,15 @@ def counted_images(
         classes: the job's names of classes.
         split: the split that the images are in.
     """
-    owners = images.groups or ("",) * len(images)
+    # Patients are named whether or not the job evaluates by patient.
+    owners = images.patients or images.ids
     for name, pixels, label, owner in zip(
         images.ids, images.pixels, images.labels.tolist(), owners, strict=True
     ):
-        # The length says where the owner ends.
-        owned = f"{len(owner)} {owner}"
+        # An image without a patient is the same once another one has a patient.
+        patient = "" if owner in (name, name.rpartition("#")[0]) else owner
+        # The length says where the patient ends.
+        owned = f"{len(patient)} {patient}"
         yield CountedImage(
             cell=f"{split} {classes[label]}" if label >= 0 else split,
             name=f"{owned} {name}",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.client.earlier_answers import with_present_answers
-from fedward.client.labels import annotators_of
 from fedward.config import Experiment
+from fedward.errors import DataError
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.flare.jobs.configurations import experiment_in
@@ -45,20 +45,21 @@ def job_at(job: str, site_file: Path) -> Experiment:
 
 
 def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequence[str]:
-    """Return sentences about what the job would train on, ask for and omit at a site.
-
-    Raises:
-        DataError: the queue with people's answers cannot be read.
-    """
+    """Return sentences about what the job would train on, ask for and omit at a site."""
     algorithm = job_of(experiment)
     labels_in_data = len(data.labelled)
-    data = with_present_answers(data, site_file)
+    unread = []
+    try:
+        data = with_present_answers(data, site_file)
+    except DataError as error:
+        unread = [f"the answers of people cannot be read, and no job can begin: {error}"]
     counts = [_used("val", data.val), _used("test", data.test)]
     if algorithm.requirements.sends.class_totals:
         counts.insert(0, _used("labelled", data.labelled))
     notes = [
         f"used, of classes with {SMALLEST_COUNT} images or more in a split: {', '.join(counts)}"
     ]
+    notes += unread
     answers = len(data.labelled) - labels_in_data
     if answers:
         notes.append(f"{answers} answers that people gave count as labels")
@@ -68,9 +69,10 @@ def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequen
         notes.append(f"the labels of the {len(data.labelled)} labelled images are not used")
     active = None if isinstance(algorithm, Survey) else algorithm.active
     if active is not None:
-        annotators = annotators_of(data, site_file)
-        pool = len(annotators.pool)
-        own = len(annotators.labels_at_start)
+        own = 0 if data.annotation == "oracle" else len(data.labelled)
+        pool = len(data.labelled)
+        if data.annotation == "queue":
+            pool += len({*data.unlabelled.ids} - data.cannot_tell)
         # The first ones are asked for as well, where the site does not have them.
         first = max(active.initial_labels(pool), own)
         asked = active.labels_wanted(active.rounds, pool, first) - own

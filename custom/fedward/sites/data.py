@@ -192,12 +192,15 @@ class SiteData:
 
         def images(chosen: npt.NDArray[np.bool_]) -> Images:
             first = len(self.labelled)
-            from_labelled = self.labelled.pixels[chosen[:first]]
-            from_unlabelled = self.unlabelled.pixels[chosen[first:]]
+            from_labelled = self.labelled.taken(np.flatnonzero(chosen[:first]))
+            from_unlabelled = self.unlabelled.taken(np.flatnonzero(chosen[first:]))
             return Images(
-                ids=tuple(name for name, is_chosen in zip(ids, chosen, strict=True) if is_chosen),
-                pixels=np.concatenate([from_labelled, from_unlabelled]),
+                ids=from_labelled.ids + from_unlabelled.ids,
+                pixels=np.concatenate([from_labelled.pixels, from_unlabelled.pixels]),
                 labels=train_labels[chosen],
+                groups=from_labelled.groups + from_unlabelled.groups,
+                subgroups=from_labelled.subgroups + from_unlabelled.subgroups,
+                patients=from_labelled.patients + from_unlabelled.patients,
             )
 
         has_label = known(train_labels)

@@ -378,9 +378,10 @@ def _notes(data: SiteData) -> list[str]:
         if len(images) and rare:
             notes.append(f"{name}: fewer than {TINY} {unit} of a class: {', '.join(rare)}")
     if not len(data.labelled):
-        notes.append(
-            "no training label is seen: the site can only take part in methods for unlabelled sites"
-        )
+        fate = "can only take part in methods for unlabelled sites"
+        if data.annotation == "queue":
+            fate = "learns from the answers of people alone"
+        notes.append(f"no training label is seen: the site {fate}")
     return notes + _subgroup_notes(data)
 
 
