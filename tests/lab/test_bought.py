@@ -1,10 +1,14 @@
 """Rows that use the labels which another row's run has bought."""
 
+from copy import deepcopy
+from shutil import rmtree
+from typing import Any
+
 import pytest
 
 from fedward.cli import main
 from fedward.config import DataSpec
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 from fedward.runs.run import Run
@@ -12,7 +16,7 @@ from fedward.sites import load_site
 from public_images import write_public_npz
 
 SPEC = DataSpec(classes=("a", "b", "c"), image_size=28)
-STUDY = {
+STUDY: dict[str, Any] = {
     "title": "Tiny",
     "settings": {"net": "small_cnn", "participants": None, "images_per_round": 16, "batch": 8},
     "rows": {
@@ -73,3 +77,20 @@ def test_a_row_uses_the_labels_bought_and_no_others(work: Bench) -> None:
         assert [truth[name] for name in used.ids] == used.labels.tolist()
         found += len(used)
     assert found == 40, "half of the training images"
+
+
+def test_other_labels_are_no_longer_those_of_a_run(work: Bench) -> None:
+    cells = [Cell("all", row, 1) for row in work.study.rows]
+    assert work.missing(cells) == []
+    content = deepcopy(STUDY)
+    content["rows"]["buy"]["settings"]["target_fraction"] = 0.3
+    changed = Bench(
+        Study.model_validate(content), work.out, work.site_files, work.file, work.changes
+    )
+    assert changed.missing(cells) == cells
+    rmtree(changed.folders(cells[0])[""])
+    changed.run_cell(cells[0])
+    before = {path: path.read_text() for path in (work.out / "all" / "use").rglob("*.yaml")}
+    with pytest.raises(ConfigError, match="expected a run with the labels that the row buy has"):
+        changed.run_cell(cells[1])
+    assert before == {path: path.read_text() for path in before}

@@ -14,6 +14,7 @@ ROWS = {
     "ssfl": {"title": "SSFL", "job": "ssfl", "settings": {"threshold": 0.9}, "sites": "few/{seed}"},
     "once": {"title": "One round", "job": "oneshot", "settings": {"rounds": 1}},
 }
+FILES = {**ROWS["lower"], "sites": "few"}
 VARIANTS = {
     "recipe": {"title": "recipe"},
     "cold": {"title": "cold", "settings": {"round_warm_up": 0}, "rows": ["lower", "ssfl"]},
@@ -64,7 +65,7 @@ def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
 
 
 def test_rows_run_after_those_they_need() -> None:
-    lower = ROWS["lower"]
+    lower = FILES
     rows = {
         "tuned": {**lower, "init": "head", "labels": "bought"},
         "head": {**lower, "labels": "bought"},
@@ -99,12 +100,16 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             "that some row's method has, found stepz",
         ),
         (
-            {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "labels": "a"}}},
+            {"rows": {"a": {**FILES, "init": "b"}, "b": {**FILES, "labels": "a"}}},
             "each needs another one",
         ),
         (
             {"rows": {"a": {**ROWS["lower"], "alone": True}, "b": {**ROWS["lower"], "init": "a"}}},
             "init or labels of b with the row a, which has no model of all sites",
+        ),
+        (
+            {"rows": {"a": ROWS["lower"], "b": {**FILES, "labels": "a"}}},
+            "labels of b without sites: those of synthetic images cannot be bought",
         ),
         ({"seeds": []}, "seeds"),
         ({"variants": {}}, "variants"),

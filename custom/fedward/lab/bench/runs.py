@@ -10,7 +10,7 @@ from typing import TypeAlias
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.lab.bench.bought import write_bought
+from fedward.lab.bench.bought import files_with_bought_labels
 from fedward.lab.bench.claims import claims_digest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
@@ -26,6 +26,7 @@ from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
+from fedward.storage.disk import make_folder
 from fedward.storage.run_folder import RunFolder
 
 _ANOTHER_FOLDER = "Name another folder with --out: a table must not mix them."
@@ -111,13 +112,14 @@ class Bench:
         """Return the cells that have to run.
 
         These are the cells without a kept result of the same settings, except those of removed
-        rows. There may be more, with a kept result: those whose run folder is gone, and with whose
-        weights or labels a cell that has to run begins.
+        rows. A result stands only with those whose weights or labels it began with. There may be
+        more, with a kept result: those whose run folder is gone, and with whose weights or labels a
+        cell that has to run begins.
         """
         kept = read_records(self.file)
         missing = set()
         for cell in cells:
-            is_kept = cell in kept and self.is_current(kept[cell])
+            is_kept = cell in kept and self._stands(cell, kept)
             if not is_kept and not self.study.rows[cell.row].removed:
                 missing.add(cell)
         selected = set(cells)
@@ -140,6 +142,12 @@ class Bench:
                         expected=f"the run that it begins with, {other}",
                         found="none",
                     )
+
+    def _stands(self, cell: Cell, kept: Mapping[Cell, Record]) -> bool:
+        """Return whether a kept result is current, and all are with which it began."""
+        if not self.is_current(kept[cell]):
+            return False
+        return all(self._stands(other, kept) for other in self._begins_with(cell) if other in kept)
 
     def is_current(self, record: Record) -> bool:
         """Return whether a kept result has the settings that its cell has now."""
@@ -282,13 +290,28 @@ class Bench:
         """Return the folder of a cell's site files.
 
         If another row bought the labels that the cell may use, new site files name these.
+
+        Raises:
+            ConfigError: a run of this cell began with other labels than that row has bought now.
         """
         files = self.files_of(cell)
         buying_row = self.study.rows[cell.row].labels
         if files is None or not buying_row:
             return files
-        own_files = self._folder(cell).with_suffix(".sites")
-        write_bought(files, self._run_of(buying_row, cell), own_files)
+        folder = self._folder(cell)
+        own_files = folder.with_name(f"{folder.name}.sites")
+        texts = files_with_bought_labels(files, self._run_of(buying_row, cell))
+        make_folder(own_files)
+        for name, text in texts.items():
+            file = own_files / name
+            if folder.exists() and file.read_text(encoding="utf-8") != text:
+                raise ConfigError(
+                    f"run {folder}",
+                    f"Delete this folder, so that {cell} runs again.",
+                    expected=f"a run with the labels that the row {buying_row} has bought",
+                    found="one with others: that row has run again, with other settings",
+                )
+            file.write_text(text, encoding="utf-8")
         return own_files
 
     def _begins_with(self, cell: Cell) -> list[Cell]:

@@ -241,6 +241,15 @@ class Study(_Part):
         return self
 
     @model_validator(mode="after")
+    def _buys_labels_of_site_files(self) -> "Study":
+        for name, row in self.rows.items():
+            if row.labels and not (row.sites and self.rows[row.labels].sites):
+                raise ValueError(
+                    f"labels of {name} without sites: those of synthetic images cannot be bought"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _doubles_seeds_that_it_has(self) -> "Study":
         unknown = sorted(set(self.doubled) - set(self.seeds))
         if unknown:
