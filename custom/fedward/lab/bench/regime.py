@@ -16,13 +16,13 @@ def own_regime_refusal(results: Results, variant: str) -> str:
     All labels in the federation must be shown to beat each reference on raw pixels with all labels
     pooled, in the metric that chooses rounds, paired by repetition.
     """
-    references = results.references(variant, input="pixels", sites="pooled", labels="all")
-    variant = variant_of_bounds(results, variant)
-    upper_records = results.repetitions(variant, results.study.upper)
+    bounded = variant_of_bounds(results, variant)
+    references = results.references(bounded, input="pixels", sites="pooled", labels="all")
+    upper_records = results.repetitions(bounded, results.study.upper)
     if not references or not upper_records:
         return NO_REFERENCE
     key_metric = str(upper_records[0].settings["key_metric"])
-    federation = _best_in_federation(results, variant, key_metric).values
+    federation = _best_in_federation(results, bounded, key_metric).values
     for title, by_seed in references.items():
         ours, theirs = in_common(federation, test_values(by_seed, key_metric))
         if len(ours) < 2:
