@@ -21,6 +21,7 @@ from fedward.security.policy import Policy
 from fedward.server import consent
 from fedward.server.consent import Consent, RunRefusedError
 from fedward.server.run_status import lines, progress
+from fedward.storage.info import Summary
 from hospital import hospital, request
 from run_files import rows
 from running import run_experiment
@@ -159,7 +160,9 @@ def test_a_run_that_ends_for_another_reason_was_not_refused(tmp_path, monkeypatc
 
 
 def test_a_site_that_has_changed_its_mind_is_counted_again():
-    run = SimpleNamespace(sites=SITES, experiment=SimpleNamespace(minimum_replies=1))
+    info = SimpleNamespace(summary=Summary())
+    experiment = SimpleNamespace(minimum_replies=1)
+    run = SimpleNamespace(sites=SITES, experiment=experiment, info=info)
     watched = Consent(run, None)  # type: ignore[arg-type]
     watched.require(1, [], {"site-1": "no", "site-2": "no"})
     watched.require(2, ["site-1"], {"site-3": "no"})
@@ -167,6 +170,29 @@ def test_a_site_that_has_changed_its_mind_is_counted_again():
 
 
 # --- waiting
+
+
+def test_a_site_that_was_not_asked_still_waits():
+    """Others train in a round, and nobody has asked the site again."""
+    info = SimpleNamespace(summary=Summary())
+    told = list[dict[str, str]]()
+
+    def set_status(status: str, summary: Summary) -> None:
+        info.summary = summary
+
+    run = SimpleNamespace(
+        sites=SITES,
+        experiment=SimpleNamespace(minimum_replies=1),
+        info=info,
+        set_status=set_status,
+    )
+    consent = Consent(run, SimpleNamespace(waiting=told.append))  # type: ignore[arg-type]
+    consent.report(SITES, {LAST: "abc"})
+    consent.report(["site-1"], {})
+    assert info.summary.waiting == {LAST: "abc"}
+    consent.report(["site-1"], {"site-1": "abc"})
+    consent.report([LAST], {})
+    assert told == [{LAST: "abc"}, {"site-1": "abc", LAST: "abc"}, {"site-1": "abc"}]
 
 
 @pytest.mark.proves(

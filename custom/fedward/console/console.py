@@ -74,10 +74,9 @@ class Console(Listener):
         self._wrapped(" · ".join(parts))
         if start.resumed_after:
             self._line(f"resumed after round {start.resumed_after}")
-        if start.taken:
-            folder, tensors = start.taken
-            self._line(f"weights of {folder}")
-            self._wrapped(f"tensors {tensors}")
+        if start.weights:
+            self._line(f"weights of {start.weights.folder}")
+            self._wrapped(f"tensors {start.weights.tensors}")
         often = ""
         if experiment.evaluate_every > 1:
             often = f", every {experiment.evaluate_every} rounds"

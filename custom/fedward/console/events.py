@@ -41,7 +41,7 @@ class Events(Listener):
             "sites": list(start.sites),
             "rounds": start.rounds,
             "resumed_after": start.resumed_after,
-            "init": start.taken[0] if start.taken else None,
+            "init": start.weights.folder if start.weights else None,
         }
         self._event("started", details)
 

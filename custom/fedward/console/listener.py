@@ -9,6 +9,15 @@ from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
 
+class StartingWeights(NamedTuple):
+    """The weights of another run that a run began with."""
+
+    folder: str
+    """The other run's folder."""
+    tensors: str
+    """Which of its tensors were taken over (:func:`fedward.starting_model.described`)."""
+
+
 class Start(NamedTuple):
     """What runs."""
 
@@ -19,8 +28,8 @@ class Start(NamedTuple):
     """Number of rounds that there will be."""
     resumed_after: int = 0
     """The round after which an interrupted run continues; 0 for a new one."""
-    taken: tuple[str, str] | None = None
-    """The folder of the run whose weights this one starts from, and which of its tensors."""
+    weights: StartingWeights | None = None
+    """Those that the run began with, also if it is resumed; None for fresh ones."""
     job: str = ""
     """Name of the job, if it has one."""
 

@@ -59,7 +59,7 @@ class Replies:
 
 
 class Inquiry:
-    """Sends requests to the sites of a run, also again once a site may have approved the job.
+    """Sends requests to the sites of a run, again to those that had not approved its job yet.
 
     Args:
         run: the run; its job says how many replies are needed and how long a site has.
@@ -111,14 +111,15 @@ class Inquiry:
             requests = {site: replies.requests[site] for site in sorted(sites)}
             self._listener.asked(*turn, requests)
             self._transport.exchange(requests, self._experiment.timeout, deliver)
-            self._consent.report(replies.waiting)
+            self._consent.report(sites, replies.waiting)
 
         send(set(replies.requests))
         while self._is_worth_waiting(replies, too_few):
             self._consent.pause()
             send(set(replies.waiting))
             if not replies.waiting and too_few():
-                send(replies.wanted - replies.given)  # theirs was one of too few
+                # Encrypted updates of too few sites were discarded. All are needed again.
+                send(replies.wanted - replies.given - replies.refused)
         for site, digest in replies.waiting.items():
             replies.failed[site] = _WAITING.format(digest)
         for site in sorted(pending):

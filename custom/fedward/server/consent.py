@@ -27,6 +27,8 @@ class Consent:
         self._console = console
         self._minimum = run.experiment.minimum_replies
         self._refused: dict[str, str] = {}
+        self._waiting = dict(run.info.summary.waiting)
+        """Site -> digest of the job that it has not approved yet, by its last answer."""
         self._pauses = 0
 
     @property
@@ -65,13 +67,20 @@ class Consent:
         sleep(min(_LONGEST_PAUSE, 2 ** min(self._pauses, 5)))
         self._pauses += 1
 
-    def report(self, waiting: Mapping[str, str]) -> None:
+    def report(self, asked: Collection[str], waiting: Mapping[str, str]) -> None:
         """Write into run.json and onto the console which sites wait for approval, if it changed.
 
-        ``waiting``: site -> digest of the job.
+        A site that was not asked, because others train in this exchange, still waits.
+
+        Args:
+            asked: sites that an exchange has asked.
+            waiting: those of them that wait -> digest of the job.
         """
-        if waiting == self._run.info.summary.waiting:
+        for site in asked:
+            self._waiting.pop(site, None)
+        self._waiting.update(waiting)
+        if self._waiting == self._run.info.summary.waiting:
             return
-        summary = Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary()
-        self._run.set_status("running", summary)
-        self._console.waiting(waiting)
+        all_waiting = dict(sorted(self._waiting.items()))
+        self._run.set_status("running", Summary(waiting=all_waiting) if all_waiting else Summary())
+        self._console.waiting(all_waiting)

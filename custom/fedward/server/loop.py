@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Any
 
 from fedward.config import Experiment
-from fedward.console.listener import Listener, Start
-from fedward.errors import RunError
+from fedward.console.listener import Listener, Start, StartingWeights
+from fedward.errors import RunError, listed
 from fedward.methods.algorithm import Algorithm, ServerState, evaluation_turn
 from fedward.methods.averages import moving_average
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
@@ -33,8 +33,8 @@ from fedward.starting_model import FirstModel, Source, Weights, described, initi
 from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 
-_ABOUT_SITES = "(`labelled` in a site's file says how many labels it uses)"
-"""Where a person finds why sites may have nothing to learn from."""
+_GIVE_LABELS = "let a site use labels (`labelled` in its file says how many)"
+"""What to do if no site has anything to learn from."""
 _DIVERGED = ("largest_update", "diverged")
 """Words by which a site's reason not to train says that its training diverged.
 
@@ -89,6 +89,7 @@ class TrainingCourse:
         loop = _Loop(self._algorithm, run, transport, consent, listener)
         state = loop.first_state(self._first, self._init)
         self._first = None  # The state has it, or a newer one.
+        loop.announce(state.round)
         federation = federation_of(self._algorithm, run, self._images)
         loop.go_through(state, self._algorithm.rounds(state, federation))
         return loop.finish(state)
@@ -103,14 +104,14 @@ class _Loop:
         run: RunFolder,
         transport: Transport,
         consent: Consent,
-        console: Listener,
+        listener: Listener,
     ) -> None:
         self._experiment = run.experiment
         self._algorithm = algorithm
         self._run = run
-        self._console = console
+        self._listener = listener
         self._consent = consent
-        self._communicator = Communicator(algorithm, run, transport, consent, console)
+        self._communicator = Communicator(algorithm, run, transport, consent, listener)
         self._newest_round = -1
         """Round of the newest exchange."""
         self._empty_exchanges = 0
@@ -121,34 +122,33 @@ class _Loop:
         """Site -> number of its labelled images in its last answer."""
 
     def first_state(self, first: State | None, init: Source | None) -> ServerState:
-        """Return the state that the run starts or continues from, and show the run on the console.
+        """Return the state that the run starts or continues from.
 
         Args:
             first: the first model of a new run; None for a resumed run.
             init: the weights that the run starts from, if any.
         """
-        run = self._run
         algorithm = self._algorithm
-        state: ServerState | None = run.restore(algorithm.state_type)
-        start_weights = None
+        state: ServerState | None = self._run.restore(algorithm.state_type)
         if state is None:
-            start_weights = run.info.init
             if first is None:  # The run was interrupted before its first commit.
-                first = self._first_model(start_weights, init)
+                first = self._first_model(self._run.info.init, init)
             state = algorithm.start(first)
-        taken = None
-        if start_weights:
-            taken = (start_weights["folder"], described(start_weights))
+        return state
+
+    def announce(self, resumed_after: int) -> None:
+        """Tell the listener what runs; ``resumed_after`` is 0 or the last finished round."""
+        run = self._run
+        init = run.info.init
         start = Start(
             self._experiment,
             run.sites,
-            rounds=algorithm.settings.rounds,
-            resumed_after=state.round,
-            taken=taken,
+            rounds=self._algorithm.settings.rounds,
+            resumed_after=resumed_after,
+            weights=StartingWeights(init["folder"], described(init)) if init else None,
             job=run.info.job,
         )
-        self._console.header(start)
-        return state
+        self._listener.header(start)
 
     def _first_model(self, facts: Mapping[str, Any] | None, init: Source | None) -> State:
         """Return the model that the run began with; ``facts`` are those of its starting weights."""
@@ -226,15 +226,11 @@ class _Loop:
             return
         if wire.model_digest(wire.flatten("model", last_model)) != self._run.first_model:
             return
-        reason = self._why_none_trained()
-        cure = f"fix the sites {_ABOUT_SITES}"
-        if any(word in reason for word in _DIVERGED):
-            cure = "training has diverged, so lower the learning rate"
         raise RunError(
             f"run {self._run.path}",
-            f"See in rounds.jsonl why; {cure}, and start a new run in another folder.",
+            f"See in rounds.jsonl why; {self._remedy()}, and start a new run in another folder.",
             expected="a model that some round changed",
-            found=f"the one it began with: {reason}",
+            found=f"the one it began with: {self._why_none_trained()}",
         )
 
     def _summary(self, rounds: int, not_evaluated: Mapping[str, str]) -> Summary:
@@ -271,29 +267,34 @@ class _Loop:
             RunRefusedError: too many sites' policies refuse the job.
             RunError: this exchange and several before it had no usable update.
         """
-        begins_round = exchange.round != self._newest_round
+        evaluating = self._run.sites if self._evaluates(exchange) else ()
         self._newest_round = exchange.round
-        rounds_before = exchange.round - 1
-        # A moving average has had an exchange of its own already.
-        is_its_turn = evaluation_turn(self._algorithm, rounds_before) == (exchange.round, 0)
-        evaluates = (
-            exchange.evaluate and begins_round and is_its_turn and self._is_due(rounds_before)
-        )
-        result = self._carry_out(exchange, evaluating=self._run.sites if evaluates else ())
+        result = self._carry_out(exchange, evaluating)
         refused = {site: result.failed[site] for site in result.refused}
         self._consent.require(exchange.round, result.answers, refused)
         self._count_empty(result)
         # One failure of many sites may spoil all exchanges of a round.
         most = EMPTY_ROUNDS_IN_A_ROW * self._algorithm.requirements.server.exchanges
         if self._empty_exchanges >= most:
+            remedy = self._remedy()
+            then = "start a new run" if self._diverged else "resume this run folder"
             raise RunError(
                 f"round {exchange.round}",
-                f"Fix the sites {_ABOUT_SITES}, then resume this run folder.",
+                f"{remedy[0].upper()}{remedy[1:]}, then {then}.",
                 expected=f"at least {self._experiment.minimum_replies} usable replies",
                 found=f"too few in {self._empty_exchanges} exchanges in a row: "
                 f"{self._why_none_trained()}",
             )
         return [update for _, update in sorted(result.updates.items())]
+
+    def _evaluates(self, exchange: Exchange) -> bool:
+        """Return whether the model that an exchange sends is evaluated with it."""
+        begins_round = exchange.round != self._newest_round
+        rounds_before = exchange.round - 1
+        # A moving average has had an exchange of its own already.
+        is_its_turn = evaluation_turn(self._algorithm, rounds_before) == (exchange.round, 0)
+        is_due = self._is_due(rounds_before)
+        return exchange.evaluate and begins_round and is_its_turn and is_due
 
     def _count_empty(self, result: Result) -> None:
         """Count an exchange without a usable update; any other one begins the count again.
@@ -321,7 +322,7 @@ class _Loop:
         return self._labelled_images.get(site) != 0
 
     def _carry_out(self, exchange: Exchange, evaluating: Sequence[str]) -> Result:
-        """Carry out an exchange, record it, and show it on the console.
+        """Carry out an exchange, record it, and tell the listener of it.
 
         Args:
             exchange: what is asked for.
@@ -338,13 +339,14 @@ class _Loop:
         keep_best(self._run, exchange, values, key_metric)
         if values:
             defined = {site: float(value) for site, value in values.items() if value is not None}
-            self._console.evaluated(exchange.model_round, defined)
-        if exchange.over:
-            record_round(self._run, exchange, result, seconds)
-        elif exchange.tasks:  # The evaluation after the last round has no tasks, and no row.
-            self._reasons_not_trained = result.failed
+            self._listener.evaluated(exchange.model_round, defined)
+        # The evaluation after the last round has no tasks, and no row.
+        if exchange.tasks or exchange.over:
             row = record_round(self._run, exchange, result, seconds)
-            self._console.round(row, _share_kept(result))
+        # The row of a moving average's evaluation is recorded, and not shown: nobody trained.
+        if exchange.tasks and not exchange.over:
+            self._reasons_not_trained = result.failed
+            self._listener.round(row, _share_kept(result))
         return result
 
     def _why_none_trained(self) -> str:
@@ -352,13 +354,32 @@ class _Loop:
         reasons = "; ".join(
             f"{site}: {reason}" for site, reason in sorted(self._reasons_not_trained.items())
         )
-        text = f"last: {reasons or 'no site could train'}"
-        if self._algorithm.requirements.hidden_labels:
-            return text
+        text = f"in the last exchange, {reasons or 'no site could train'}"
+        return f"no site has labels; {text}" if self._no_site_has_labels else text
+
+    def _remedy(self) -> str:
+        """Return what to do about sites that did not train in the last exchange with tasks."""
+        if self._no_site_has_labels:
+            return _GIVE_LABELS
+        if self._diverged:
+            return f"lower the learning rate: training diverged at {listed(self._diverged)}"
+        return "mend what the sites report"
+
+    @property
+    def _no_site_has_labels(self) -> bool:
+        """Whether all sites have answered that they have no labels, in a job that needs some."""
         all_answered = set(self._labelled_images) == set(self._run.sites)
-        if all_answered and not any(self._labelled_images.values()):
-            return f"no site has labels; {text}"
-        return text
+        needs_labels = not self._algorithm.requirements.hidden_labels
+        return needs_labels and all_answered and not any(self._labelled_images.values())
+
+    @property
+    def _diverged(self) -> list[str]:
+        """Sites whose training diverged in the last exchange with tasks."""
+        sites = []
+        for site, reason in sorted(self._reasons_not_trained.items()):
+            if any(word in reason for word in _DIVERGED):
+                sites.append(site)
+        return sites
 
 
 def _share_kept(result: Result) -> float | None:
