@@ -190,7 +190,7 @@ def test_what_a_person_stops_stays_stopped(federation, tmp_path, user):
         f"job {job}: expected a job that nobody stops, found it was stopped by somebody else"
         in str(error)
     )
-    assert f"fedward submit --continue {supervised.run}" in str(error)
+    assert f"fedward submit KIT JOB --continue {supervised.run}" in str(error)
     with session(federation.kit(LEAD)) as lead:
         assert [
             one["job_id"]

@@ -189,7 +189,7 @@ def test_a_job_that_began_before_its_server_is_lost():
     [
         (
             JobNotRunning(),
-            "expected a running job, found FINISHED:COMPLETED. .*`fedward submit --continue a`",
+            r"expected a running job, found FINISHED:COMPLETED\..*`fedward submit .* --continue a`",
         ),
         (JobNotFound(), "expected a job of this federation, found none"),
         (stats({"error": "damaged"}), "found damaged"),

@@ -116,7 +116,7 @@ def test_waiting_ends_and_says_that_the_job_does_not():
     assert wait(Flare(), "42") == META
     going_on = Flare()
     going_on.looks = [{**META, "status": "RUNNING", "custom_props": {"fedward_run": "the run"}}]
-    with pytest.raises(RunError, match=r"within 5 s.*goes on.*--continue the run"):
+    with pytest.raises(RunError, match=r"within 5 s.*goes on.*--continue 'the run'"):
         wait(going_on, "42", 5)
     with pytest.raises(UnreachableError):
         wait(Flare(error=GONE), "42")
@@ -129,7 +129,9 @@ def test_a_job_that_was_lost_with_its_server_is_not_waited_for():
     flare.starts = [1.0, 1.0, 2.0]
     meta = wait(flare, "42")
     assert meta["status"] == LOST
-    with pytest.raises(RunError, match=r"found one that was lost.*`fedward submit --continue 42`"):
+    with pytest.raises(
+        RunError, match=r"found one that was lost.*`fedward submit .* --continue 42`"
+    ):
         fetch(flare, meta, Path("nowhere"))
 
 

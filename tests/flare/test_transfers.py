@@ -88,6 +88,23 @@ def test_an_honest_server_gets_jobs_and_gives_results(
     shutil.rmtree(earlier, ignore_errors=True)
 
 
+def test_results_that_are_fetched_again_replace_none_that_lie_there(machine: Machine) -> None:
+    """The fetched run is the one of this time; what somebody had in its place stays beside it."""
+    (machine.out / JOB).mkdir(parents=True)
+    (machine.out / JOB / "remark.txt").write_text("mine")
+    broken_off = machine.out / f".{JOB}.arriving"
+    broken_off.mkdir()
+    (broken_off / "half.txt").touch()
+    for number in (1, 2):
+        with machine.session() as flare:
+            folder = Path(flare.download_job_result(JOB, str(machine.out)))
+        assert folder == machine.out / JOB
+        assert [path.name for path in folder.iterdir()] == ["note.txt"]
+        assert (machine.out / f"{JOB}.earlier-{number}").exists()
+    assert (machine.out / f"{JOB}.earlier-1" / "remark.txt").read_text() == "mine"
+    assert len(list(machine.out.iterdir())) == 3
+
+
 @pytest.mark.proves(
     "server",
     "a question of a user's is answered by asking for a folder of theirs",

@@ -236,6 +236,7 @@ def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.places import new_run
     from fedward.report.rewriting import rewrite_report
     from fedward.runs.sentences import nobody_asked
+    from fedward.runs.standing import continuing
     from fedward.storage.info import read_info
 
     user = open_kit(options.kit, "user").name
@@ -243,7 +244,7 @@ def _submit(options: argparse.Namespace) -> int:
     name = options.run or new_run(user)
     say(f"run {name}")
     say("Ctrl-C ends the waiting, not the job. If it breaks off:")
-    say(f"  fedward submit --continue {name}")
+    say(f"  {continuing(name, str(options.kit), str(options.job))}")
     if options.supervise:
         if options.timeout:
             raise ConfigError(

@@ -35,7 +35,7 @@ def resuming(folder: Path, info: RunInfo) -> str:
     named its parent.
     """
     if info.engine == "flare":
-        return f"fedward submit KIT JOB --continue {shlex.quote(info.id)}"
+        return continuing(info.id)
     runs = folder.absolute().parent
     if info.engine == "simulator":
         again = f"FEDWARD_RUNS={shlex.quote(str(runs))} nvflare simulator JOB"
@@ -45,6 +45,18 @@ def resuming(folder: Path, info: RunInfo) -> str:
     if site_files is not None:
         words += ["--site-files", site_files]
     return shlex.join(words)
+
+
+def continuing(run: str, kit: str = "KIT", job: str = "JOB") -> str:
+    """Return the command that continues a run of a federation, or fetches a finished one.
+
+    Args:
+        run: the run's name or id, which may be the server's word.
+        kit: folder of the startup kit of the person who began the run.
+        job: the job that was submitted.
+    """
+    named = [word if word in ("KIT", "JOB") else shlex.quote(word) for word in (kit, job)]
+    return f"fedward submit {' '.join(named)} --continue {shlex.quote(run)}"
 
 
 def unfinished(folder: Path, info: RunInfo) -> tuple[str, str]:

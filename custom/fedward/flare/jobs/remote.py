@@ -25,6 +25,7 @@ from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, ServerInfo, Sys
 
 from fedward.errors import RunError
 from fedward.flare.kits.kit import open_kit
+from fedward.runs.standing import continuing
 
 PROCESS_MODULE = "fedward.flare.jobs.session_process"
 """Module that the session's process runs."""
@@ -223,7 +224,7 @@ class RemoteSession:
         if kind == NoRoomError.__name__:
             raise RunError(
                 f"disk of {self._kit_description}",
-                "Make room there, and fetch the results again with `fedward submit --continue`.",
+                f"Make room there, and fetch the results again with `{continuing('RUN')}`.",
                 expected=f"room for {name}, and a gibibyte besides",
                 found=text,
             )

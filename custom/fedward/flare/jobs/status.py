@@ -13,6 +13,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning, TargetTy
 from fedward.errors import RunError
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.places import RUN
+from fedward.runs.standing import continuing
 from fedward.server import run_status
 from fedward.terminal import one_line
 
@@ -65,8 +66,7 @@ def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     meta = meta_of(flare, job_id)
     state = str(meta["status"])
     remedy = (
-        "Its sender fetches what it has done, or continues it, "
-        f"with `fedward submit --continue {run_of(meta)}`."
+        f"Its sender fetches what it has done, or continues it, with `{continuing(run_of(meta))}`."
     )
     if state in _NOT_RUNNING_YET:
         state = _STARTING

@@ -17,6 +17,7 @@ from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of
 from fedward.flare.kits.kit import reading
 from fedward.flare.places import ERROR, RUN
+from fedward.runs.standing import continuing
 from fedward.terminal import one_line
 
 if TYPE_CHECKING:
@@ -117,8 +118,7 @@ def wait(
                 expected=f"its end within {timeout:g} s",
                 found="a job that goes on",
                 remedy=(
-                    f"Fetch it later with `fedward submit --continue {run_of(meta)}`, "
-                    "or stop it with abort_job."
+                    f"Fetch it later with `{continuing(run_of(meta))}`, or stop it with abort_job."
                 ),
             )
         time.sleep(POLL)
@@ -142,7 +142,7 @@ def fetch(
         RunError: the run has not finished, or was lost with its server.
     """
     job_id = str(meta["job_id"])
-    go_on = f"`fedward submit --continue {run_of(meta)}` goes on from the last round."
+    go_on = f"`{continuing(run_of(meta))}` goes on from the last round."
     if meta["status"] == LOST:
         raise RunError(
             f"job {job_id}",

@@ -25,6 +25,7 @@ from fedward.flare.jobs.stopped_jobs import StoppedJobs
 from fedward.flare.jobs.submit import POLL
 from fedward.flare.jobs.watch import STOPPED, Watch
 from fedward.flare.kits.kit import open_kit
+from fedward.runs.standing import continuing
 from fedward.server.run_status import progress
 
 _FRUITLESS_LIMIT = 3
@@ -210,13 +211,13 @@ class Supervisor:
                 f"job {meta['job_id']}",
                 expected="a job that nobody stops",
                 found="it was stopped by somebody else, and is not sent again",
-                remedy=f"To go on: `fedward submit --continue {self.run}`.",
+                remedy=f"To go on: `{continuing(self.run)}`.",
             )
         raise RunError(
             f"run {self.run}",
             expected="a job that brings it to its end",
             found="; ".join([*self._reporter.lost_sites, f"the job was {meta['status']}"]),
-            remedy=f"Fix what ends it, then go on with `fedward submit --continue {self.run}`.",
+            remedy=f"Fix what ends it, then go on with `{continuing(self.run)}`.",
         )
 
     def _count_attempt(self, run: Path) -> bool:

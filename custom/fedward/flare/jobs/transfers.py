@@ -1,4 +1,4 @@
-"""Files that a user's machine exchanges with the server, of which the server decides nothing.
+"""Files that a user's machine exchanges with the server, which chooses neither files nor places.
 
 FLARE 2.9 lets the server choose what its client does. At the login the server sends a table of
 commands, in which it may bind any command to the transfer of a folder: a question about a job then
@@ -7,11 +7,12 @@ names the files, and the client writes them wherever these names lead. So this m
 FLARE's.
 """
 
+import itertools
 import re
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.fuel.flare_api.flare_api import Session
@@ -92,10 +93,11 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
         super()._unzip_file(api, file_path)
 
     def _require_plain(self, kind: str, name: str) -> None:
+        """Refuse a name by which the server could choose a place on this machine."""
         if not _PLAIN.fullmatch(str(name)):
             self._refuse(UnsafeAnswerError(f"the name {name[:100]!r} of a {kind}"))
 
-    def _refuse(self, error: Exception) -> None:
+    def _refuse(self, error: Exception) -> NoReturn:
         self.refusal = error
         raise error
 
@@ -124,9 +126,25 @@ def fetch_results(session: Session, transfers: SafeTransfers, job_id: str, out: 
         raise
     if transfers.received is None:
         raise UnsafeAnswerError("results that this machine has not fetched")
-    Path(out).mkdir(parents=True, exist_ok=True)
-    # FLARE gives the folder another name where one of this name has been fetched before.
-    return str(shutil.move(transfers.received, Path(out).resolve() / job_id))
+    return str(_moved(transfers.received, Path(out).resolve(), job_id))
+
+
+def _moved(received: Path, out: Path, job_id: str) -> Path:
+    """Move fetched results to ``out/JOB_ID``, and return that folder.
+
+    What was fetched before keeps its content under another name: ``JOB_ID.earlier-1`` and so on.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    # A move to another disk copies the files, and may break off.
+    arriving = out / f".{job_id}.arriving"
+    shutil.rmtree(arriving, ignore_errors=True)
+    shutil.move(received, arriving)
+    place = out / job_id
+    if place.exists():
+        numbers = itertools.count(1)
+        earlier = (out / f"{job_id}.earlier-{number}" for number in numbers)
+        place.rename(next(path for path in earlier if not path.exists()))
+    return arriving.rename(place)
 
 
 def checked_meta(meta: dict[str, Any], job_id: str) -> dict[str, Any]:
