@@ -31,7 +31,7 @@ from fedward.config import Experiment
 from fedward.evaluation import last_round, paired_difference
 from fedward.jobs import load_experiment, simulated_sites, site_names
 from fedward.lab.bench.markdown import gap_text, header_lines, mean_text, table_line
-from fedward.lab.bench.runs import run_or_resume, whole_run
+from fedward.lab.bench.runs import complete_run, run_or_resume
 from fedward.lab.local import LocalTransport
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.model_state import State
@@ -273,7 +273,7 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
             run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
     else:
         run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
-    return whole_run(folder)
+    return complete_run(folder)
 
 
 def runs(seeds: int, out: Path) -> None:

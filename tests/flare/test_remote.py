@@ -159,7 +159,7 @@ def test_a_question_that_hangs_ends_the_session(kit, fake, monkeypatch):
 
 def test_a_process_that_hangs_at_the_end_is_killed(kit, fake, monkeypatch):
     fake()
-    monkeypatch.setattr(remote, "_LOGOUT_SECONDS", 0.5)
+    monkeypatch.setattr(remote, "_KILL_SECONDS", 0.5)
     answer_and_ignore_sigterm = [
         "tell(answer=[])",
         "signal = __import__('signal')",

@@ -266,12 +266,12 @@ def test_a_row_may_begin_with_the_weights_of_another(work: Bench) -> None:
 
 
 def test_results_are_compared_with_their_folders(work: Bench, file: Path) -> None:
-    assert check_records(file, work.finished) == sorted(work.study.cells())
+    assert check_records(file, work.finished_runs) == sorted(work.study.cells())
     assert check_records(file, lambda cell: []) == []
     wrong = read_records(file)[ALONE]
     add_records(file, [replace(wrong, test={**wrong.test, "last": {"accuracy": 1.0}})])
     with pytest.raises(RunError, match="other test"):
-        check_records(file, work.finished)
+        check_records(file, work.finished_runs)
 
 
 def test_a_value_that_is_not_the_mean_of_its_sites_is_noticed(
@@ -293,7 +293,7 @@ def test_a_folder_that_was_changed_is_noticed(work: Bench, file: Path) -> None:
     log.write_bytes(before.replace(b'"accuracy", "value": 0', b'"accuracy", "value": 1', 1))
     try:
         with pytest.raises(RunError):
-            check_records(file, work.finished)
+            check_records(file, work.finished_runs)
     finally:
         log.write_bytes(before)
 

@@ -30,8 +30,11 @@ from fedward.runs.standing import continuing
 PROCESS_MODULE = "fedward.flare.jobs.session_process"
 """Module that the session's process runs."""
 
+CONNECT_SECONDS = 10.0
+"""Seconds in which the session's process has to reach the server."""
+
 LOGIN_SECONDS = 45.0
-"""The most seconds for a login, including the start of its process; FLARE gives up after 10."""
+"""The most seconds for a login: the start of its process, and :data:`CONNECT_SECONDS`."""
 
 ANSWER_SECONDS = 30.0
 """The most seconds for an answer; FLARE gives up after 5."""
@@ -44,8 +47,11 @@ STANDSTILL_SECONDS = 60.0
 
 The server also needs this time to pack the results."""
 
-_LOGOUT_SECONDS = 3.0
-"""The most seconds for a logout and the end of the process, which is then killed."""
+LOGOUT_SECONDS = 2.0
+"""Seconds from the end of the process's input to its own end."""
+
+_KILL_SECONDS = LOGOUT_SECONDS + 1.0
+"""Seconds from the end of the process's input to when it is killed."""
 
 _UNREACHABLE_EXCEPTIONS = {"NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"}
 """Names of FLARE's exceptions for a server that cannot be reached or has been restarted."""
@@ -130,7 +136,7 @@ class RemoteSession:
         with suppress(OSError):
             self._process.stdin.close()  # At the end of its input the process logs out.
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LOGOUT_SECONDS)
+            self._process.wait(_KILL_SECONDS)
         self._kill()
 
     def get_job_meta(self, job_id: str) -> dict[str, Any]:

@@ -18,32 +18,16 @@ from typing import TextIO
 
 from nvflare.fuel.flare_api.flare_api import Session
 
-from fedward.flare.jobs.transfers import checked_id, checked_meta, fetch_results, protect
-
-_CONNECT = 10.0
-"""Seconds to reach the server."""
-
-_LOGOUT = 2.0
-"""Seconds from the end of the input to that of the process."""
-
-
-def _system_info(session: Session) -> object:
-    """Return, as JSON values, the content of what :meth:`RemoteSession.get_system_info` returns."""
-    info = session.get_system_info()
-    clients = [
-        {"name": client.name, "last_connect_time": client.last_connect_time}
-        for client in info.client_info
-    ]
-    jobs = [{"job_id": job.job_id, "app_name": job.app_name} for job in info.job_info]
-    return {
-        "status": info.server_info.status,
-        "start_time": info.server_info.start_time,
-        "clients": clients,
-        "jobs": jobs,
-    }
+from fedward.flare.jobs.remote import CONNECT_SECONDS, LOGOUT_SECONDS
+from fedward.flare.jobs.transfers import (
+    checked_id,
+    checked_meta,
+    fetch_results,
+    replace_transfers,
+)
 
 
-class Answering:
+class CheckedSession:
     """A session, and what may be asked of it.
 
     The server's answers are checked where they decide what happens on this machine.
@@ -54,7 +38,7 @@ class Answering:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._transfers = protect(session)
+        self._transfers = replace_transfers(session)
 
     def answer(self, name: str, arguments: list[str]) -> object:
         """Return the answer to a question, as values that JSON has.
@@ -81,8 +65,19 @@ class Answering:
         return jobs
 
     def system_info(self, arguments: list[str]) -> object:
-        """Return the content of what :meth:`RemoteSession.get_system_info` returns."""
-        return _system_info(self._session)
+        """Return status and start of the server, its clients and its running jobs."""
+        info = self._session.get_system_info()
+        clients = [
+            {"name": client.name, "last_connect_time": client.last_connect_time}
+            for client in info.client_info
+        ]
+        jobs = [{"job_id": job.job_id, "app_name": job.app_name} for job in info.job_info]
+        return {
+            "status": info.server_info.status,
+            "start_time": info.server_info.start_time,
+            "clients": clients,
+            "jobs": jobs,
+        }
 
     def client_job_status(self, arguments: list[str]) -> object:
         """Return a row for each job of each site that answers."""
@@ -114,17 +109,17 @@ class Answering:
         return fetch_results(self._session, self._transfers, job_id, out)
 
 
-QUESTIONS: dict[str, Callable[[Answering, list[str]], object]] = {
-    "get_job_meta": Answering.job_meta,
-    "list_jobs": Answering.jobs,
-    "get_system_info": Answering.system_info,
-    "get_client_job_status": Answering.client_job_status,
-    "show_stats": Answering.stats,
-    "submit_job": Answering.submit,
-    "clone_job": Answering.clone,
-    "abort_job": Answering.abort,
-    "delete_job": Answering.delete,
-    "download_job_result": Answering.results,
+QUESTIONS: dict[str, Callable[[CheckedSession, list[str]], object]] = {
+    "get_job_meta": CheckedSession.job_meta,
+    "list_jobs": CheckedSession.jobs,
+    "get_system_info": CheckedSession.system_info,
+    "get_client_job_status": CheckedSession.client_job_status,
+    "show_stats": CheckedSession.stats,
+    "submit_job": CheckedSession.submit,
+    "clone_job": CheckedSession.clone,
+    "abort_job": CheckedSession.abort,
+    "delete_job": CheckedSession.delete,
+    "download_job_result": CheckedSession.results,
 }
 """Name of a question -> the method that answers it."""
 
@@ -141,9 +136,9 @@ def main(user: str, kit: str, out: TextIO) -> None:
     Thread(target=_read_questions, args=[questions], daemon=True).start()
     try:
         session = Session(username=user, startup_path=kit)
-        answering = Answering(session)
+        answering = CheckedSession(session)
         # FLARE's new_secure_session would close the session on failure, and wait for ever.
-        session.try_connect(_CONNECT)
+        session.try_connect(CONNECT_SECONDS)
     except Exception as error:  # FLARE's exceptions have no common base.
         _write_answer(out, {"error": [type(error).__name__, str(error)]})
         return
@@ -169,7 +164,7 @@ def _read_questions(questions: "SimpleQueue[str | None]") -> None:
     for line in sys.stdin:
         questions.put(line)
     questions.put(None)
-    time.sleep(_LOGOUT)
+    time.sleep(LOGOUT_SECONDS)
     os._exit(0)
 
 

@@ -25,7 +25,7 @@ from nvflare.fuel.hci.reg import CommandModuleSpec, CommandSpec
 from fedward.flare.jobs.remote import NoRoomError, UnsafeAnswerError
 from fedward.flare.message_gate import is_job_id
 
-_BOUND = {
+_ALLOWED_TRANSFERS = {
     ("submit_job", PUSH_FOLDER_FQN),
     ("download_job", PULL_FOLDER_FQN),
     ("download_job_components", PULL_FOLDER_FQN),
@@ -61,7 +61,7 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
 
     def generate_module_spec(self, server_cmd_spec: CommandSpec) -> CommandModuleSpec | None:
         """Return what FLARE's client does at a command; None for what it must not do."""
-        if (server_cmd_spec.name, server_cmd_spec.client_cmd) not in _BOUND:
+        if (server_cmd_spec.name, server_cmd_spec.client_cmd) not in _ALLOWED_TRANSFERS:
             return None
         return super().generate_module_spec(server_cmd_spec)
 
@@ -102,7 +102,7 @@ class SafeTransfers(FileTransferModule):  # type: ignore[misc]
         raise error
 
 
-def protect(session: Session) -> SafeTransfers:
+def replace_transfers(session: Session) -> SafeTransfers:
     """Replace a session's transfers before it logs in, and return those that it has now."""
     transfers = SafeTransfers(session.upload_dir, session.download_dir)
     session.api.cmd_modules = [transfers]

@@ -184,7 +184,7 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
                 found="others",
             )
         _require_mean_of_sites(work.file, record)
-    compared = check_records(work.file, work.finished)
+    compared = check_records(work.file, work.finished_runs)
     text = (
         f"{len(records)} results have the study's settings, "
         f"{len(compared)} are those of runs in {work.out}"

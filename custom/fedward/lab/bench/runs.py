@@ -1,6 +1,6 @@
 """Runs of a study: several at once, each in its own process, resumed where they were stopped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from os.path import relpath
@@ -30,8 +30,10 @@ from fedward.storage.disk import make_folder
 from fedward.storage.run_folder import RunFolder
 
 _ANOTHER_FOLDER = "Name another folder with --out: a table must not mix them."
+_ALL_SITES = ""
+"""What a run of all sites together is called where runs are named by site."""
 Folders: TypeAlias = Mapping[str, Path]
-"""Site -> its run folder if sites are alone; "" -> the run folder of all sites together."""
+"""Site -> its run folder if sites are alone; :data:`_ALL_SITES` -> that of all together."""
 
 
 class Bench:
@@ -73,8 +75,8 @@ class Bench:
                 ``changes`` has a setting that no row's method has.
             RunError: a site failed in a run.
         """
-        require_same_images(self.out, "--site-files", self.site_files)
         self.require_known_changes()
+        note_images(self.out, self.site_files)
         missing = self.missing(cells)
         self._require_beginnings(missing)
         for cell in missing:
@@ -126,7 +128,7 @@ class Bench:
         unseen = list(missing)
         while unseen:
             for other in self._begins_with(unseen.pop()):
-                if other in selected - missing and not self.finished(other):
+                if other in selected - missing and not self.finished_runs(other):
                     missing.add(other)
                     unseen.append(other)
         return [cell for cell in cells if cell in missing]
@@ -135,7 +137,7 @@ class Bench:
         """Raise ConfigError if a cell begins with a run that is not here and will not run."""
         for cell in cells:
             for other in self._begins_with(cell):
-                if other not in cells and not self.finished(other):
+                if other not in cells and not self.finished_runs(other):
                     raise ConfigError(
                         f"fedward bench, {cell}",
                         f"Run the row {other.row}, too.",
@@ -173,7 +175,7 @@ class Bench:
             )
         compared = self.compared(cell)
         if compared:
-            rewrite_report(self.folders(cell)[""], compared)
+            rewrite_report(self._joint_folder(cell), compared)
         result = record(cell, self.runs(cell), self.drawn(cell), claims_digest(self.study))
         values = result.test["last"]
         undefined = [metric for metric in self.study.metrics if not has_values(result, metric)]
@@ -204,7 +206,7 @@ class Bench:
             if other == cell.row or not is_baseline:
                 continue
             if self.study.folder(other_cell) == self.study.folder(cell):
-                folders += [run.folder for run in self.finished(other_cell)]
+                folders += [run.folder for run in self.finished_runs(other_cell)]
         return folders
 
     def drawn(self, cell: Cell) -> Drawn:
@@ -248,7 +250,7 @@ class Bench:
         """
         folder = self._folder(cell)
         if not self.study.rows[cell.row].alone:
-            return {"": folder}
+            return {_ALL_SITES: folder}
         files = self.files_of(cell)
         sites = self.sites_of(cell)
         if files:
@@ -262,15 +264,19 @@ class Bench:
                 )
         return {site: folder / site for site in sites}
 
+    def _joint_folder(self, cell: Cell) -> Path:
+        """Return the folder of a run of all sites together."""
+        return self.folders(cell)[_ALL_SITES]
+
     def _folder(self, cell: Cell) -> Path:
         name = f"seed-{cell.seed}-doubled" if cell.doubled else f"seed-{cell.seed}"
         return self.out / cell.variant / cell.row / name
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return a cell's finished runs; RunError if a site failed in one."""
-        return [whole_run(folder, may_decline=True) for folder in self.folders(cell).values()]
+        return [complete_run(folder) for folder in self.folders(cell).values()]
 
-    def finished(self, cell: Cell) -> list[Run]:
+    def finished_runs(self, cell: Cell) -> list[Run]:
         """Return a cell's runs if all lie here and have finished; else nothing."""
         # Without the cell's folder its site files may be missing too.
         if not self._folder(cell).exists():
@@ -328,7 +334,7 @@ class Bench:
 
     def _run_of(self, row: str, cell: Cell) -> Run:
         """Return the run of :meth:`_beside`."""
-        return whole_run(self.folders(self._beside(cell, row))[""], may_decline=True)
+        return complete_run(self._joint_folder(self._beside(cell, row)))
 
 
 def _sees_labels(site_file: Path) -> bool:
@@ -336,20 +342,14 @@ def _sees_labels(site_file: Path) -> bool:
     return bool(read_site_file(site_file).labelled)
 
 
-def whole_run(folder: Path, *, may_decline: bool = False) -> Run:
-    """Return the run in a folder; raise as :func:`require_all` for its sites."""
-    run = Run.load(folder)
-    require_all(run, run.info.sites, may_decline=may_decline)
-    return run
+def complete_run(folder: Path) -> Run:
+    """Return the run in a folder, so that tables compare complete runs only.
 
-
-def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
-    """Raise RunError unless a run is complete, so that tables compare complete runs only.
-
-    A run is complete if it has finished, each of ``sites`` trained whenever it was asked, and all
-    sites evaluated the last model. With ``may_decline`` a site without anything to train on in an
-    exchange did not fail.
+    Raises:
+        RunError: it has not finished, a site failed when it was asked to train, or one did not
+            evaluate the last model. A site without anything to train on has not failed.
     """
+    run = Run.load(folder)
     if run.info.status != "finished":
         raise RunError(
             f"run {run.folder}",
@@ -360,9 +360,8 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
     remedy = "Fix what failed, delete the folder, and run the command again."
     for row in run.rounds:
         failed: dict[str, str] = {}
-        for site in sites:
-            reason = row.failed.get(site)
-            if reason is not None and not (may_decline and took_no_step(reason)):
+        for site, reason in row.failed.items():
+            if not took_no_step(reason):
                 failed[site] = reason
         if failed:
             raise RunError(
@@ -379,6 +378,7 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
             expected="all sites to evaluate the model",
             found=_listed(not_evaluated),
         )
+    return run
 
 
 def _listed(reasons: Mapping[str, str]) -> str:
@@ -411,11 +411,13 @@ def run_or_resume(
         checks_pseudo_labels=True,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
+    told = folder.with_name(f"{folder.name}.txt")
+    with told.open("a", encoding="utf-8") as console, redirect_stdout(console):
         if (folder / "run.json").exists():
             simulation.resume()
         else:
-            # What a site has alone is compared with others: a table needs no number of every site.
+            # A site alone may have too few test images for a number of its own. It runs all the
+            # same, and its row is the mean over sites.
             simulation.entered(print_folded, unmeasured=len(sites) == 1).run()
 
 
@@ -435,9 +437,14 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
     if not (folder / "run.json").exists():
         return
     run = RunFolder.reopen(folder)
-    if run.experiment != experiment:
+    asked, ran = _settings(experiment), _settings(run.experiment)
+    differing = [key for key in sorted({*asked, *ran}) if asked.get(key) != ran.get(key)]
+    if differing:
         raise ConfigError(
-            f"run {folder} has other settings than those that are asked for", _ANOTHER_FOLDER
+            f"run {folder}, settings",
+            _ANOTHER_FOLDER,
+            expected=", ".join(f"{key}={asked.get(key)}" for key in differing),
+            found=", ".join(f"{key}={ran.get(key)}" for key in differing),
         )
     model = init / "model.safetensors" if init else None
     if model and not model.exists():
@@ -454,12 +461,23 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
         )
 
 
-def require_same_images(out: Path, option: str, images: Path) -> None:
+def _settings(experiment: Experiment) -> dict[str, object]:
+    """Return key -> value of an experiment's settings; those of a part are PART.KEY."""
+    settings: dict[str, object] = {}
+    for key, value in experiment.model_dump().items():
+        if isinstance(value, dict):
+            settings |= {f"{key}.{part}": content for part, content in value.items()}
+        else:
+            settings[key] = value
+    return settings
+
+
+def note_images(out: Path, site_files: Path) -> None:
     """Note whose images the runs in ``out`` see; ConfigError if they saw others before.
 
-    The images are named by their path from ``out``, so that both can be moved together.
+    The site files are named by their path from ``out``, so that both can be moved together.
     """
-    asked = relpath(images.resolve(), out.resolve())
+    asked = relpath(site_files.resolve(), out.resolve())
     note = out / "images.txt"
     if not note.exists():
         out.mkdir(parents=True, exist_ok=True)
@@ -467,4 +485,6 @@ def require_same_images(out: Path, option: str, images: Path) -> None:
         return
     noted = note.read_text(encoding="utf-8")
     if noted != asked:
-        raise ConfigError(f"runs in {out}, {option}", _ANOTHER_FOLDER, expected=noted, found=asked)
+        raise ConfigError(
+            f"runs in {out}, --site-files", _ANOTHER_FOLDER, expected=noted, found=asked
+        )
