@@ -39,7 +39,17 @@ class Replies:
     @property
     def given(self) -> set[str]:
         """Sites whose answer can be used."""
-        return set()
+        raise NotImplementedError
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Site whose policy forbids the job -> the rule."""
+        return {site: self.failed[site] for site in self.refused}
+
+    def drop(self, sites: Collection[str], needed: int, came: int) -> None:
+        """Note that answers are not used, because fewer came than are needed."""
+        for site in sites:
+            self.failed[site] = f"not used: minimum_replies is {needed}, came {came}"
 
     def forget(self, sites: Collection[str]) -> None:
         """Drop why these sites have not answered: they are asked again."""

@@ -164,7 +164,7 @@ class Communicator:
             self._run.models.forget(site, exchange.round)
             del result.updates[site]
             result.hashes.pop(site, None)
-            result.failed[site] = f"not used: minimum_replies is {needed}, came {number}"
+            result.drop([site], needed, number)
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; raise WireError if it cannot be used."""

@@ -270,8 +270,7 @@ class _Loop:
         evaluating = self._run.sites if self._evaluates(exchange) else ()
         self._newest_round = exchange.round
         result = self._carry_out(exchange, evaluating)
-        refused = {site: result.failed[site] for site in result.refused}
-        self._consent.require(exchange.round, result.answers, refused)
+        self._consent.require(exchange.round, result.answers, result.refusals)
         self._count_empty(result)
         # One failure of many sites may spoil all exchanges of a round.
         most = EMPTY_ROUNDS_IN_A_ROW * self._algorithm.requirements.server.exchanges

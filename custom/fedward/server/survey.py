@@ -125,8 +125,7 @@ def _ask(
         _drop(replies, experiment.minimum_replies)
     row = _record(run, replies, seconds)
     listener.round(row)
-    refused = {site: replies.failed[site] for site in replies.refused}
-    consent.require(_ROUND, replies.answers, refused)
+    consent.require(_ROUND, replies.answers, replies.refusals)
     if not enough:
         run.flush()  # No commit follows that would write the row of the round.
         reasons = "; ".join(f"{site}: {why}" for site, why in sorted(replies.failed.items()))
@@ -152,9 +151,7 @@ def _requests(run: RunFolder, sites: list[str]) -> dict[str, Message]:
 
 def _drop(replies: SurveyReplies, needed: int) -> None:
     """Drop all answers: there are fewer than the ``needed`` ones, so none may be used."""
-    number = len(replies.answers)
-    for site in replies.answers:
-        replies.failed[site] = f"not used: minimum_replies is {needed}, came {number}"
+    replies.drop(replies.answers, needed, len(replies.answers))
     replies.answers.clear()
 
 
