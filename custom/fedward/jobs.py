@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError, did_you_mean, option, reason_of
+from fedward.errors import ConfigError, did_you_mean, option, reason_of, setting
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import settings_of
+from fedward.methods.settings import changed as changed_setting
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
@@ -284,10 +285,30 @@ def load_experiment(
         # The size that a paper prints is not that of the files, and its views are not proposed.
         for key in of_paper.all_changes:
             changed.pop(key, None)
-    for change in changes:
-        key, value = key_and_value(change)
-        changed[key] = value
-    return changed_experiment(job, with_defaults_of_images(job, changed), clinical)
+    named = dict(key_and_value(change) for change in changes)
+    changed |= named
+    experiment = changed_experiment(job, with_defaults_of_images(job, changed), clinical)
+    refuse_without_effect(experiment, named)
+    return experiment
+
+
+def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a person names a setting that changes nothing in an experiment.
+
+    ``named``: key -> value.
+    """
+    settings = settings_of(experiment.method, experiment.options)
+    images = getattr(settings, "images_per_round", None)
+    if images is None:
+        return
+    for name in ("local_epochs", "images_at_most"):
+        if name in named and changed_setting(settings, name):
+            raise ConfigError(
+                setting(name, named[name]),
+                f"Add {setting('images_per_round', None, 'null')}, or leave it out.",
+                expected="a job whose sites pass through all their images",
+                found=f"images_per_round={images}, which says how many they take",
+            )
 
 
 def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, Any]:

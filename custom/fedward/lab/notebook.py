@@ -6,7 +6,7 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.jobs import changed_experiment, with_defaults_of_images
+from fedward.jobs import changed_experiment, refuse_without_effect, with_defaults_of_images
 from fedward.lab.arguments import options_of, public
 from fedward.lab.results import Run
 from fedward.lab.run_check import print_folded
@@ -53,6 +53,7 @@ def experiment(job: str, *, site_files: Path | str | None = None, **settings: An
         # Otherwise a run that is not given the files would train on images that it draws itself.
         changes |= {} if "synthetic" in settings else {"synthetic": None}
     found = changed_experiment(job, changes)
+    refuse_without_effect(found, settings)
     _job_names[found.digest] = Path(job).stem
     return found
 

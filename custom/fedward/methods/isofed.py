@@ -3,8 +3,8 @@
 Saha, Mishra, Noble: *Rethinking semi-supervised federated learning: how to co-train fully-labeled
 and fully-unlabeled client imaging data*, MICCAI 2023. In every round the unlabelled sites train
 first, by mean teacher, and are averaged among themselves; the labelled sites start from their
-average, train with their labels, and are averaged among themselves (Sec. 2.4). Before either, a
-site adapts what it received to its own images by information maximisation (Sec. 2.3).
+average, train with their labels, and are averaged among themselves (Sec. 2.3). Before either, a
+site adapts what it received to its own images by information maximisation (Sec. 2.4).
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ from fedward.methods.mean_teacher import (
     MeanTeacherSettings,
     phases_by_group,
 )
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, StepSize
 from fedward.methods.workflow import Federation, Rounds
 
@@ -99,9 +100,11 @@ class IsoFedSettings(MeanTeacherSettings):
 
     False: the paper's "IsoFed w/o PT"."""
     adaptation_rate: Positive = 0.1
-    """Learning rate of the pre-training, as a share of the rate of the training that follows.
+    """Learning rate of the pre-training at all sites, as a share of ``learning_rate``.
 
-    The paper does not give it; SHOT uses this share for a backbone."""
+    The paper does not give it; SHOT uses this share for a backbone. The rate of sites without
+    labels does not count: with Adam it stands for the weight of their consistency loss as well,
+    which this loss does not have."""
 
     @property
     def step_sizes(self) -> Sequence[StepSize]:
@@ -109,12 +112,12 @@ class IsoFedSettings(MeanTeacherSettings):
         training = super().step_sizes
         if not self.adapt:
             return training
-        rate = self.adaptation_rate * max(step.largest for step in training)
+        rate = self.adaptation_rate * self.learning_rate
         return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
 
 
 class IsoFed(Algorithm[GroupedState]):
-    """The two groups train in turn, and each is averaged on its own (Sec. 2.4, Fig. 2).
+    """The two groups train in turn, and each is averaged on its own (Sec. 2.3, Fig. 2).
 
     What happens with fewer replies than asked for is as in :class:`~fedward.methods.groups.Groups`,
     and:
@@ -143,7 +146,8 @@ class IsoFed(Algorithm[GroupedState]):
         training = phases_by_group(settings, task, round_, labelled, MeanTeacher(settings))
         if not training or not settings.adapt or round_ <= settings.warm_up:
             return training
-        rate = settings.adaptation_rate * training[0].learning_rate
+        largest = settings.adaptation_rate * settings.learning_rate
+        rate = rate_of_round(largest, round_, settings)
         return [Phase(InformationMaximisation(), rate, stream=("adaptation",)), *training]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
@@ -151,7 +155,7 @@ class IsoFed(Algorithm[GroupedState]):
         return self._groups.rounds(state, federation, self._in_turn)
 
     def _in_turn(self, state: GroupedState, federation: Federation) -> RoundPart:
-        """Train the unlabelled group, then the labelled group from its average (Sec. 2.4)."""
+        """Train the unlabelled group, then the labelled group from its average (Sec. 2.3)."""
         groups = self._groups
         sites = groups.draw(state, federation, without=LABELLED)
         tasks = dict.fromkeys(sites, UNSUPERVISED)

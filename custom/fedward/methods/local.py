@@ -33,17 +33,22 @@ class Uses:
 class Batch:
     """The images of one step, on the device that trains.
 
-    Images are float32 (B, C, H, W) in [0, 1]. A field is None where the site has no such images.
+    Images are float32 (B, C, H, W) in [0, 1]; where only the head of a network trains, they are
+    features (B, D). A field is None where the site has no such images, or the objective asks for no
+    such views.
     """
 
     labelled: Tensor | None = None
-    """Weak views of labelled images, α(x)."""
+    """Weak views of labelled images, α(x), or the images themselves, as the objective asks."""
     labels: Tensor | None = None
     """(B,) int64; in a multi-label job (B, K) of 0 and 1."""
     weak: Tensor | None = None
     """Weak views of unlabelled images, α(u)."""
     strong: Tensor | None = None
-    """Second views of the same images: strong ones, A(u), or weak ones of another draw."""
+    """Second views of the same images: strong ones, A(u), or weak ones of another draw.
+
+    Where views are stored as features, two draws may choose the same one of a few.
+    """
     peers: Tensor | None = None
     """(P, B, K) probabilities of the peers on ``weak``, without gradient; None without peers."""
     which: Tensor | None = None

@@ -44,9 +44,11 @@ class Settings(BaseModel):
     The default is about what the authors' smallest client has. None: every site passes through its
     images, and images that do not fill a batch are spread over the others."""
     local_epochs: int = Field(1, ge=1)
-    """Passes through a site's images in a round, without ``images_per_round``."""
+    """Passes through a site's images in a round; without effect beside ``images_per_round``."""
     images_at_most: int | None = Field(None, ge=1)
-    """Images after which a site ends its passes, other ones in each round; None: no limit."""
+    """Images after which a site ends its passes, other ones in each round; None: no limit.
+
+    Without effect beside ``images_per_round``."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
     optimizer: Optimizer = "adam"

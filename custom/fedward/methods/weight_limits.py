@@ -103,13 +103,7 @@ def capped_counts(counts: Sequence[float], largest_share: float) -> list[float]:
     Edge cases: One or two counts above 0 are unchanged, because a cap would make any two sites
     equal. With ``largest_share`` 1/2, one huge count is lowered to the sum of all others.
     """
-    if not 0 < largest_share <= 1:
-        raise ConfigError(
-            "largest_share",
-            "Set largest_share to 1 for no cap.",
-            expected="above 0, at most 1",
-            found=f"{largest_share}",
-        )
+    _check_share(largest_share)
     descending = sorted((count for count in counts if count > 0), reverse=True)
     if len(descending) < _FEWEST_CAPPED:
         return list(counts)
@@ -129,6 +123,16 @@ def capped_counts(counts: Sequence[float], largest_share: float) -> list[float]:
     return [min(count, descending[-1]) for count in counts]
 
 
+def _check_share(largest_share: float) -> None:
+    if not 0 < largest_share <= 1:
+        raise ConfigError(
+            "largest_share",
+            "Set largest_share to 1 for no cap.",
+            expected="above 0, at most 1",
+            found=f"{largest_share}",
+        )
+
+
 def capped_weights(weights: Tensor, sizes: Tensor, largest_share: float) -> Tensor:
     """Lower weights above ``largest_share`` of their sum, so that no mean is one site's model.
 
@@ -142,7 +146,10 @@ def capped_weights(weights: Tensor, sizes: Tensor, largest_share: float) -> Tens
 
     Returns:
         (K,) float64; ``weights`` itself if none is too large, or if there are one or two sites.
+
+    Raises ConfigError: ``largest_share`` is out of range.
     """
+    _check_share(largest_share)
     total = weights.sum()
     if len(weights) < _FEWEST_CAPPED or bool(weights.max() <= largest_share * total):
         return weights

@@ -67,7 +67,10 @@ class ClientUpdate:
     unlabelled: int
     """Number of unlabelled training images at the site."""
     steps: int
-    """Optimiser steps taken. With 0, ``state`` is the model that the site was sent."""
+    """Optimiser steps taken; a batch that was measured counts as one.
+
+    With 0, ``state`` is the model that the site was sent.
+    """
 
     @property
     def useful(self) -> bool:

@@ -1,8 +1,8 @@
 """From a site's cached pixels to the batches of one federated round."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ _DRAW_NAMES = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
 
 Each has a generator of its own, so that one draw does not change the others.
 """
+_Generators: TypeAlias = Mapping[str, torch.Generator]
+"""Name of a draw -> its generator."""
 
 
 class Samples(Protocol):
@@ -165,14 +167,18 @@ class RoundBatches:
         self.images = phase_images(settings, [len(samples) for samples in pacemakers if samples])
         """Number of images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
-        self._generators = {name: draws.torch_generator(*stream, name) for name in _DRAW_NAMES}
+        self._draws = draws
+        self._stream = stream
 
     def __len__(self) -> int:
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[Batch]:
-        labelled_order = self._order("labelled", self._labelled)
-        unlabelled_order = self._order("unlabelled", self._unlabelled)
+        generators = {
+            name: self._draws.torch_generator(*self._stream, name) for name in _DRAW_NAMES
+        }
+        labelled_order = self._order(self._labelled, generators["labelled"])
+        unlabelled_order = self._order(self._unlabelled, generators["unlabelled"])
         steps_at_once = max(1, _CHUNK_IMAGES // self._batch)
         end = 0
         for first_step in range(0, len(self._sizes), steps_at_once):
@@ -182,32 +188,38 @@ class RoundBatches:
             window = slice(start, end)
             fields: dict[str, Tensor] = {}
             if self._labelled:
-                fields |= self._labelled_fields(self._labelled, labelled_order[window])
+                index = labelled_order[window]
+                fields |= self._labelled_fields(self._labelled, index, generators)
             if self._unlabelled:
-                fields |= self._unlabelled_fields(self._unlabelled, unlabelled_order[window])
+                index = unlabelled_order[window]
+                fields |= self._unlabelled_fields(self._unlabelled, index, generators)
             yield from _batches(fields, sizes)
 
-    def _order(self, kind: str, samples: Samples | None) -> Tensor:
+    def _order(self, samples: Samples | None, generator: torch.Generator) -> Tensor:
         """Return the indices of the phase's images of one kind, in the order of their steps."""
         if not samples:
             return torch.empty(0)
-        return virtual_client(len(samples), self.images, self._generators[kind])
+        return virtual_client(len(samples), self.images, generator)
 
-    def _labelled_fields(self, samples: Samples, index: Tensor) -> dict[str, Tensor]:
+    def _labelled_fields(
+        self, samples: Samples, index: Tensor, generators: _Generators
+    ) -> dict[str, Tensor]:
         labels = samples.labels[index.to(samples.labels.device)]
         if self._labelled_without_views:
             return {"labelled": samples.take(index), "labels": labels}
-        views = self._views.weak(samples.originals(index), self._generators["weak labelled"])
+        views = self._views.weak(samples.originals(index), generators["weak labelled"])
         return {"labelled": views, "labels": labels}
 
-    def _unlabelled_fields(self, samples: Samples, index: Tensor) -> dict[str, Tensor]:
+    def _unlabelled_fields(
+        self, samples: Samples, index: Tensor, generators: _Generators
+    ) -> dict[str, Tensor]:
         originals = samples.originals(index)
         fields = {
-            "weak": self._views.weak(originals, self._generators["weak"]),
+            "weak": self._views.weak(originals, generators["weak"]),
             "which": index.to(samples.labels.device),
         }
         if self._has_strong_views:
-            fields["strong"] = self._views.strong(originals, self._generators["strong"])
+            fields["strong"] = self._views.strong(originals, generators["strong"])
         if self._peers:
             outputs = kind_of_labels(samples.labels).outputs
             fields["peers"] = predictions(self._peers, fields["weak"], outputs)

@@ -57,7 +57,13 @@ class Features:
 
     @classmethod
     def together(cls, parts: Sequence["Features"]) -> "Features":
-        """Return the images of all parts as one. The parts must share one table."""
+        """Return the images of all parts as one.
+
+        Raises:
+            ValueError: the parts differ in their table, or in how many views are stored.
+        """
+        if any(part.table is not parts[0].table or part.views != parts[0].views for part in parts):
+            raise ValueError("parts with other tables or views than the first one")
         first = torch.cat([part.first for part in parts])
         labels = torch.cat([part.labels for part in parts])
         return cls(parts[0].table, first, labels, parts[0].views)

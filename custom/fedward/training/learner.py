@@ -67,7 +67,7 @@ class LocalUpdate(NamedTuple):
     model: State
     """The trained model, on the CPU; the model that was given, if no step was taken."""
     steps: int
-    """Number of optimiser steps in all phases."""
+    """Number of optimiser steps in all phases; a batch that is measured counts as one."""
     means: dict[str, float]
     """Mean losses and logs by name; after a step also the ``seconds`` that the training took."""
 

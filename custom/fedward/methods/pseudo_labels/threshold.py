@@ -1,4 +1,4 @@
-"""The threshold of confidence, over which FixMatch keeps a pseudo-label."""
+"""The threshold of confidence, from which on FixMatch keeps a pseudo-label."""
 
 from torch import Tensor
 

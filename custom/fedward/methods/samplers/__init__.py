@@ -1,6 +1,6 @@
 """Samplers by name: which images of its pool a site labels next.
 
-A sampler is a class and a row in :mod:`fedward.registry`, or in the registry of another package. It
+A sampler is a class and a row in :mod:`fedward.registry`, or an entry point of another package. It
 says what it looks at (:class:`Uses`), the site computes that for its pool (:class:`Pool`), and
 :meth:`Sampler.choose` returns ids.
 """

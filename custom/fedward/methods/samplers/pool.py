@@ -27,12 +27,16 @@ class Uses:
     """Augmented views of each image that the one model predicts, alike for all images. 0: the image
     as it is."""
     heads: bool = False
-    """Whether the probabilities of the model's two auxiliary heads follow."""
+    """Whether the probabilities of the two auxiliary heads follow: of one model, without views."""
     features: Literal["none", "local", "global", "image"] = "none"
     """Which features it needs. ``local``, ``global``: what the classifier of the site's own model,
     or of the global one, receives; ``image``: those of the picture itself, by
     :func:`fedward.methods.samplers.suggestive.principal_axes`. A model's features of labelled
     images come with them."""
+
+    def __post_init__(self) -> None:
+        if self.heads and (len(self.models) != 1 or self.views):
+            raise ValueError("heads are those of one model, and see images without views")
 
     @property
     def own_model(self) -> bool:

@@ -34,14 +34,14 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     """
     if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
         raise ConfigError(
-            "fedal.select",
+            "selection.select",
             "Score the images of the pool, each once.",
             expected=f"one score for each of {len(ids)} ids, and a budget >= 0",
             found=f"scores {tuple(scores.shape)}, budget {budget}",
         )
     if len(set(ids)) != len(ids):
         raise ConfigError(
-            "fedal.select",
+            "selection.select",
             "Drop the repeated images from the pool.",
             expected="every id once",
             found=f"{len(set(ids))} different ones of {len(ids)}",
@@ -49,7 +49,7 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
         raise ConfigError(
-            "fedal.select",
+            "selection.select",
             "The model is broken: use an earlier one.",
             expected="finite scores",
             found=f"{scores[broken].item()} for {ids[broken]!r}",
