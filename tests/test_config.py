@@ -156,6 +156,17 @@ def test_changes_that_cannot_be_are_told(changes: list[str], text: str) -> None:
         load_experiment("fedavg", changes)
 
 
+@pytest.mark.parametrize("change", ["local_epochs=5", "images_at_most=32"])
+def test_a_setting_without_effect_is_refused(change: str) -> None:
+    """A site takes as many images as images_per_round says, however many passes these are."""
+    found = rf"--set {change}: expected .* found images_per_round=800.*--set images_per_round=null"
+    with pytest.raises(ConfigError, match=found):
+        load_experiment("fedavg", [change])
+    name, value = change.split("=")
+    passes = load_experiment("fedavg", [change, "images_per_round=null"])
+    assert passes.options[name] == int(value)
+
+
 def test_shipped_jobs_have_a_round_with_peers() -> None:
     settings = method_of(JOBS["fedperl"]()).settings.model_dump()
     assert settings["warm_up"] < settings["rounds"]

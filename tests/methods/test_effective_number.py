@@ -201,6 +201,18 @@ def test_both_limits_worked_by_hand():
     assert limits.limited_counts([100.0, 10.0, 10.0]) == pytest.approx(levelled, rel=1e-12)
 
 
+@pytest.mark.parametrize("share", [-1.0, 0.0, 1.5])
+@pytest.mark.parametrize("sites", [2, 3])
+def test_a_share_that_is_none_is_refused_whatever_the_weights(share: float, sites: int) -> None:
+    """Weights that no cap would touch are no excuse."""
+    limits = WeightLimits(share, 1.0)
+    ones = torch.ones(sites, dtype=torch.float64)
+    with pytest.raises(ConfigError, match="largest_share: expected above 0, at most 1"):
+        limits.limited_weights(ones, ones)
+    with pytest.raises(ConfigError, match="largest_share: expected above 0, at most 1"):
+        limits.limited_counts([1.0] * sites)
+
+
 def test_a_weight_rounded_to_zero_gets_its_part_and_a_count_of_zero_gets_none():
     limits = WeightLimits(0.5, 1.0)
     weights, sizes = torch.tensor([[1.0, 0.0, 0.0], [5.0, 1.0, 3.0]], dtype=torch.float64)

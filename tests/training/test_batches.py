@@ -286,6 +286,11 @@ def test_weak_and_strong_are_views_of_the_same_images() -> None:
 # --- what they depend on
 
 
+def test_a_round_is_the_same_however_often_it_is_gone_through() -> None:
+    batches = stream(pictures(20), pictures(30, 1), Settings(images_per_round=32, batch=8))
+    assert same(list(batches), list(batches))
+
+
 def test_rounds_depend_on_the_seed_not_on_global_generators() -> None:
     settings = Settings(images_per_round=32, batch=8)
     rounds = []

@@ -617,3 +617,15 @@ def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]
     assert len(stored_files[0]) == len(SITES)
     assert stored_files[0] < stored_files[1]
     assert len(stored_files[1]) > KEPT, "sites that come later remove no features of others"
+
+
+def test_parts_with_and_without_views_are_not_joined() -> None:
+    """The rows of views would be those of other images."""
+    table = torch.zeros(12, 3, dtype=torch.float16)
+    labels = torch.zeros(2, dtype=torch.int64)
+    trained = Features(table, torch.tensor([0, 5]), labels, views=4)
+    joined = Features.together([trained, trained])
+    assert joined.first.tolist() == [0, 5, 0, 5]
+    held_out = Features(table, torch.tensor([10, 11]), labels, views=0)
+    with pytest.raises(ValueError, match="other tables or views"):
+        Features.together([trained, held_out])
