@@ -12,7 +12,7 @@ from fedward.errors import WireError
 from fedward.evaluation import classification_metrics
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.histograms import EDGES, INTERVALS
-from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.intervals import Share, proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.messages import BinnedCounts, Metric
@@ -183,8 +183,9 @@ def test_calibration_is_worked_by_hand():
     coverage, right = counts.confidence.risk_coverage()
     assert coverage.tolist() == [0.5, 1.0]
     assert right.tolist() == [0.6, 0.7]
-    assert counts.confidence.referred_for(0.65) == 0.0
-    assert counts.confidence.referred_for(0.9) is None
+    # The interval of 14 right answers of 20 begins at 0.48, that of 6 of 10 at 0.31.
+    assert counts.confidence.referred_for(0.48) == 0.0
+    assert counts.confidence.referred_for(0.49) is None
 
 
 def test_calibration_errors_are_those_of_netcal():
@@ -222,9 +223,23 @@ def test_referring_the_least_sure_leaves_better_answers():
     coverage, right = counts.confidence.risk_coverage()
     assert (np.diff(coverage) > 0).all()
     assert coverage[-1] == 1.0
-    referred = counts.confidence.referred_for(right[-1] + 0.05)
+    wanted = right[-1] + 0.05
+    referred = counts.confidence.referred_for(wanted)
     assert 0 < referred < 1
-    assert right[np.isclose(coverage, 1 - referred)] >= right[-1] + 0.05
+
+    def lower_end(share: float, effect: float = 1.0) -> float:
+        kept = round(counts.confidence.total * (1 - share))
+        right_of_kept = round(float(right[np.isclose(coverage, 1 - share)][0]) * kept)
+        found = Share.of(right_of_kept, kept, effect)
+        assert found
+        return found.low
+
+    assert lower_end(referred) >= wanted
+    fewer = [1 - share for share in coverage if 1 - share < referred]
+    assert all(lower_end(share) < wanted for share in fewer)
+    # Images that come five at a time from one patient show less.
+    of_patients = counts.confidence.referred_for(wanted, design_effect=5.0)
+    assert of_patients is None or of_patients > referred
 
 
 def test_sites_add_up_to_all_images():

@@ -62,6 +62,17 @@ def test_what_to_refer_reaches_what_is_wanted() -> None:
     assert answers.referred_for(0.5) == 0
 
 
+def test_an_answer_yes_is_not_merged_with_answers_no() -> None:
+    """Thirty answers, all of them right: few are yes, and of these two are less sure."""
+    scores = np.array([0.997] * 5 + [0.6] * 2 + [0.01] * 23)[:, None]
+    shown = (scores > 0.5).astype(np.int64)
+    counts = sent(np.concatenate([scores, scores], axis=1), np.concatenate([shown, shown], axis=1))
+    answers = counts.scores.answers(0)
+    assert (answers.total, int(answers.right.sum())) == (30, 30)
+    images = counts.scores.images[0]
+    assert all(number == 0 or number >= 5 for number in images.tolist())
+
+
 def test_calibration_of_yes_and_no_by_hand() -> None:
     scores = np.repeat([0.8, 0.3], 10)
     shown = np.array([1] * 6 + [0] * 4 + [1] * 3 + [0] * 7)

@@ -154,9 +154,9 @@ def test_flags_name_what_spoils_a_training() -> None:
         "No test images, or fewer than five patients of each class",
         "b has validation images of MEL alone, in numbers that are counted",
         "b has test images of MEL alone, in numbers that are counted",
-        "c's images are darker than those of most sites",
-        "c's images are of less contrast than those of most sites",
-        "b's images are smaller than those of most sites",
+        "c's images are darker than the median of all sites",
+        "c's images are of less contrast than the median of all sites",
+        "b's images are smaller than the median of all sites",
         "Most images of b are grey, those of the other sites are in colour.",
         "Only a has labelled training images of NV",
     ]

@@ -154,6 +154,10 @@ def test_minutes_are_those_of_the_sites_that_told_them(folder):
             "c asked about 3 images and got no label. Does somebody answer there?",
         ),
         (
+            {"asked": 3, "waiting": 0, "cannot_tell": 3},
+            "c asked about 3 images, and no answer was a label that it could use.",
+        ),
+        (
             {"asked": 0, "labelled": 4, "unlabelled": 6},
             "c asked nobody: it trained with the 4 labels it has.",
         ),

@@ -1,7 +1,7 @@
 """Images in intervals of probability, which add up over sites: curves, calibration, referral.
 
 An interval has five images or more, or none: those with fewer are merged with their neighbours
-below (:func:`binned`).
+below, the lowest of all with those above (:func:`binned`).
 """
 
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class ScoreHistogram:
         """
         counted = np.zeros((2, len(used), INTERVALS), np.int64)
         for place in np.flatnonzero(used):
-            counted[:, place] = binned(scores[:, place], inside[:, place])
+            counted[:, place] = _by_answer(scores[:, place], inside[:, place])
         return cls(*counted)
 
     def merge(self, other: "ScoreHistogram") -> "ScoreHistogram":
@@ -142,14 +142,23 @@ class AnswerHistogram:
         has_images = np.diff(kept, prepend=0) > 0
         return kept[has_images] / max(self.total, 1), right[has_images] / kept[has_images]
 
-    def referred_for(self, wanted: float) -> float | None:
+    def referred_for(self, wanted: float, design_effect: float = 1.0) -> float | None:
         """Return the smallest share of images to refer for an accuracy of ``wanted`` on the others.
 
-        None if no share is enough.
+        The whole 95 % interval of this accuracy is ``wanted`` or above. The share is chosen on the
+        same images. None if no share is enough.
+
+        Args:
+            wanted: in [0, 1].
+            design_effect: images for each independent one (:mod:`fedward.evaluation.clusters`).
         """
-        coverage, accuracy_of_kept = self.risk_coverage()
-        sufficient = coverage[accuracy_of_kept >= wanted]
-        return float(1 - sufficient.max()) if len(sufficient) else None
+        kept = np.cumsum(self.images[::-1]).tolist()
+        right = np.cumsum(self.right[::-1]).tolist()
+        for number, right_number in zip(reversed(kept), reversed(right), strict=True):
+            share = Share.of(right_number, number, design_effect)
+            if share and share.low >= wanted:
+                return float(1 - number / self.total)
+        return None
 
 
 @dataclass(frozen=True)
@@ -225,6 +234,20 @@ class ConfidenceHistogram(AnswerHistogram):
             if share:
                 points.append((float(self.confidence[place] / self.images[place]), share))
         return points
+
+
+def _by_answer(scores: Values, inside: NDArray[np.bool_]) -> list[Values]:
+    """Return :func:`binned` of the probabilities of one class, yes and no kept apart.
+
+    An answer yes would count as a no in an interval below 0.5. Only fewer than five images of one
+    answer are merged with those of the other.
+    """
+    is_yes = scores >= EDGES[_HALF]
+    if 0 < is_yes.sum() < SMALLEST_COUNT or 0 < (~is_yes).sum() < SMALLEST_COUNT:
+        return binned(scores, inside)
+    yes = binned(scores[is_yes], inside[is_yes])
+    no = binned(scores[~is_yes], inside[~is_yes])
+    return [of_yes + of_no for of_yes, of_no in zip(yes, no, strict=True)]
 
 
 def binned(values: Values, *weights: NDArray[Any]) -> list[Values]:

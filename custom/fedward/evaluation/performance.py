@@ -218,8 +218,8 @@ def referral(answers: AnswerHistogram) -> list[dict[str, Any]]:
     """Return the effect of referring the images below each of :data:`THRESHOLDS` of confidence.
 
     Returns:
-        A row for each threshold. ``below``: the threshold. ``referred``: share of all images, at
-        most four images too high, as intervals with so few are merged with those below.
+        A row for each threshold. ``below``: the threshold. ``referred``: share of all images; up to
+        four images may be missing or too many, as intervals with so few are merged with others.
         ``accuracy``: share of right answers among the other images, with its interval; None for
         fewer than five.
     """

@@ -80,7 +80,7 @@ class Ranking:
         new_true = np.diff(self.true_positives, prepend=0)
         answered = self.true_positives + self.false_positives
         precision = self.true_positives / np.maximum(answered, 1)
-        return float(new_true / self.positives @ precision)
+        return float(new_true @ precision / self.positives)
 
     def roc(self) -> tuple[Values, Values] | None:
         """Return false positive rates and true positive rates, (T + 1,), both from 0 to 1.

@@ -146,10 +146,11 @@ class Answers:
     def trust(self) -> list[Trust]:
         """A line for each class of a multi-label model with test images."""
         lines = []
+        effect = self.counts.confusion.design_effect()
         for line in self.lines:
             place = self.classes.index(line.name)
             answers = self.counts.scores.answers(place)
-            refer = tuple(answers.referred_for(wanted) for wanted in WANTED)
+            refer = tuple(answers.referred_for(wanted, effect) for wanted in WANTED)
             lines.append(Trust(line.name, self.counts.confusion.accuracy_of(place), refer))
         return lines
 

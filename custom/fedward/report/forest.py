@@ -32,7 +32,8 @@ class _Row(NamedTuple):
 def forest(verdict: Verdict) -> Markup | None:
     """Draw shares of right answers with their intervals; None for a verdict without classes.
 
-    The dashed line is the share of the commonest class, which a constant answer would reach.
+    The dashed line beside all images is the share of the commonest class, which a constant answer
+    would reach. It says nothing about one class, site or group.
     """
     rows = _rows(verdict)
     if not rows:
@@ -48,7 +49,7 @@ def forest(verdict: Verdict) -> Markup | None:
     axes.set_xlabel(_meaning(verdict))
     if verdict.common:
         common = verdict.common.value
-        axes.axvline(common, color=FAINT, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot([common] * 2, [-0.45, 0.45], color=FAINT, linewidth=1.4, linestyle=(0, (2, 1.5)))
     for place, row in enumerate(rows):
         _draw(axes, place, row)
     return svg(figure, _in_words(verdict, rows))

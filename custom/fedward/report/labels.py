@@ -159,8 +159,10 @@ def _of_site(line: LabelLine) -> list[str]:
     if not line.asked:
         labels = count(last.labelled, "label")
         found.append(f"{site} asked nobody: it trained with the {labels} it has.")
-    elif not last.bought:
+    elif not last.bought and last.waiting >= line.asked:
         found.append(f"{site} asked about {images} and got no label. Does somebody answer there?")
+    elif not last.bought:
+        found.append(f"{site} asked about {images}, and no answer was a label that it could use.")
     elif last.waiting:
         found.append(f"At {site}, {last.waiting} of {images} asked about had no label yet.")
     if last.unusable:

@@ -10,7 +10,7 @@ from fedward.report.origin import Origin
 from fedward.report.template import template
 from fedward.runs import verdict_words
 from fedward.runs.about import About, spelled_out, with_titles
-from fedward.runs.choices import Choices
+from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
@@ -44,17 +44,11 @@ class Sheet:
     sites: Sequence[SiteLine]
     trained_with: str
     """Whose images it was trained with."""
-    learned: bool
-    """Whether some training improved it."""
-    labelled: int
-    """Labelled images of the sites that trained, or of the server if the labels are there."""
-    unlabelled: int
-    """Unlabelled images of the sites that report them.
-
-    If the labels are at the server, only those of sites that trained."""
-    tested: int
-    """Evaluated test images."""
+    learned_from: str
+    """How many images it learned from; empty where no training improved it."""
     verdict: Verdict | None
+    unjudged: str
+    """Why there is no verdict, for a run without one."""
     lead: str
     """The verdict in a sentence; empty without one."""
     spelled_out: str
@@ -120,10 +114,8 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         purpose={} if source.warning else about.purpose,
         sites=sites,
         trained_with=_trained_with(run, sites, verdict),
-        learned=not (verdict and verdict.unimproved),
-        labelled=run.server_labels or sum(line.labelled or 0 for line in _learners(run, sites)),
-        unlabelled=sum(line.unlabelled or 0 for line in _learners(run, sites)),
-        tested=verdict.tested.images if verdict else sum(line.test for line in sites),
+        learned_from="" if verdict and verdict.unimproved else _learned_from(run, sites),
+        unjudged=_why_unjudged(run, choices.reported),
         verdict=verdict,
         lead=lead,
         spelled_out=spelled_out(run, lead, ask_human, found_least, *limits),
@@ -149,6 +141,32 @@ def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
     """
     trained = [line for line in sites if line.trained]
     return trained if trained or run.server_labels else sites
+
+
+def _learned_from(run: Run, sites: Sequence[SiteLine]) -> str:
+    """Return how many images the model learned from, with labels and without."""
+    learners = _learners(run, sites)
+    labelled = run.server_labels or sum(line.labelled or 0 for line in learners)
+    unlabelled = sum(line.unlabelled or 0 for line in learners)
+    with_label = f"{count(labelled, 'image')} with a label"
+    if run.server_labels:
+        with_label += " at the server"
+    if not unlabelled:
+        return f"It learned from {with_label}."
+    if run.learned_without_labels:
+        return f"It learned from {with_label}, and from {count(unlabelled, 'image')} without."
+    return (
+        f"It learned from {with_label}. Its sites also hold {count(unlabelled, 'image')} without "
+        "one, which it did not use."
+    )
+
+
+def _why_unjudged(run: Run, round_: int | None) -> str:
+    """Return why a page has no verdict, for a run without one."""
+    first_metric = run.label_kind.metric_names[0]
+    if round_ is not None and site_test_values(run, first_metric, round_):
+        return "No class has five test images at a site, so this page does not judge the model."
+    return "It was not measured on test images, so its quality is unknown."
 
 
 def _named(run: Run, in_table: Sequence[str]) -> str:

@@ -216,7 +216,7 @@ def _unlike(rows: Sequence[SurveyRow]) -> list[str]:
 
 
 def _far(rows: Sequence[SurveyRow], compared: _Property) -> Iterator[str]:
-    """Yield a sentence for each site whose median is far from that of most sites.
+    """Yield a sentence for each site whose median is far from the median of all sites' medians.
 
     Of two sites, each is compared with the other.
     """
@@ -234,10 +234,10 @@ def _far(rows: Sequence[SurveyRow], compared: _Property) -> Iterator[str]:
         if abs(here - usual) < compared.limit:
             continue
         how = compared.more if here > usual else compared.less
-        whom = "the other site" if two else "most sites"
+        whom = "those of the other site: median" if two else "the median of all sites:"
         yield (
-            f"{site}'s images are {how} than those of {whom}: median {compared.written(here)} "
-            f"against {compared.written(usual)}."
+            f"{site}'s images are {how} than {whom} {compared.written(here)} against "
+            f"{compared.written(usual)}."
         )
 
 

@@ -13,6 +13,7 @@ from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.selection import mean, median
 from fedward.runs.site_lines import FEW
 from fedward.runs.verdict_words import of_hundred
+from fedward.text import count
 
 
 @cache
@@ -29,6 +30,7 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters["num"] = _number
+    environment.filters["count_of"] = count
     environment.filters["mb"] = _megabytes
     environment.filters["percent"] = _percent
     environment.filters["of_hundred"] = of_hundred

@@ -131,15 +131,15 @@ def about_intervals(run: Run, verdict: Verdict | None) -> str:
     """Return what the intervals of a report say and do not say."""
     sentences = ""
     if run.label_kind.exclusive or (verdict and verdict.classes):
-        sentences = f"Intervals of shares cover other test {run.unit}s. "
+        sentences = f"Intervals of shares show which true shares fit these test {run.unit}s. "
         about_images = verdict_words.about_images(verdict) if verdict else ""
         if about_images:
             sentences += f"{about_images} "
     if verdict and verdict.subgroups:
         sentences += "Intervals of groups are wider, so that all of them hold at once. "
     return (
-        f"{sentences}Intervals over sites cover other sites. One run cannot show how much another "
-        "seed would change."
+        f"{sentences}Intervals over sites are for the mean over all sites like these. One run "
+        "cannot show how much another seed would change."
     )
 
 

@@ -109,11 +109,11 @@ def _flow(run: Run, line: SiteLine) -> FlowLine:
 
 def spelled_out(run: Run, *texts: str) -> str:
     """Return the classes that texts name and that have a title, each with it."""
-    words = set(re.findall(r"\w+", " ".join(texts)))
+    all_texts = " ".join(texts)
     named = [
         f"{name} {title}".replace(" ", "\u00a0")
         for name, title in run.titles.items()
-        if name in words
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", all_texts)
     ]
     return " · ".join(named)
 

@@ -67,6 +67,10 @@ class Metrics:
         for split, name in self._columns:
             yield from self._rows(split, name)
 
+    def names(self, split: str) -> set[str]:
+        """Return the names of a split's metrics."""
+        return {name for of_split, name in self._columns if of_split == split}
+
     def named(self, name: str) -> Iterator[MetricRow]:
         """Yield the rows of one metric in all splits."""
         for split, metric in self._columns:

@@ -23,6 +23,9 @@ from fedward.storage.rows import (
 )
 from fedward.text import natural
 
+_LOSSES_OF_LABELS = {"loss_supervised", "loss_proximal"}
+"""Losses that need no image without a label: against labels, and from the model received."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -148,6 +151,12 @@ class Run:
             return 0
         losses = self.metrics.named("loss_supervised")
         return max((row.n for row in losses if row.site not in self.info.sites), default=0)
+
+    @property
+    def learned_without_labels(self) -> bool:
+        """Whether the training minimised a loss of images without labels."""
+        losses = {name for name in self.metrics.names("train") if name.startswith("loss_")}
+        return bool(losses - _LOSSES_OF_LABELS)
 
     @property
     def warm_up(self) -> int:

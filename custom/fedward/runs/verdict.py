@@ -170,6 +170,8 @@ class Verdict:
     """Whether its balanced accuracy over sites is above that of guessing."""
     confidence: ConfidenceHistogram | None
     """All evaluated images by confidence; None where counts leave some out, or are missing."""
+    design_effect: float
+    """Test images for each independent one; 1 where images are independent."""
     findings: tuple[Finding, ...]
     """For a model that may name several classes."""
     subgroups: tuple[Subgroup, ...]
@@ -294,17 +296,18 @@ class Verdict:
 
     @property
     def referred(self) -> tuple[tuple[float, float | None], ...]:
-        """For each of :data:`WANTED` that all answers do not reach, the share of images to refer.
+        """For each of :data:`WANTED` that all answers are not shown to reach, the share to refer.
 
         The share is None where none is enough. Empty without counts of confidence.
         """
-        if self.confidence is None or self.overall is None:
+        if self.confidence is None:
             return ()
-        return tuple(
-            (wanted, self.confidence.referred_for(wanted))
-            for wanted in WANTED
-            if self.overall.value < wanted
-        )
+        shares = []
+        for wanted in WANTED:
+            share = self.confidence.referred_for(wanted, self.design_effect)
+            if share != 0:
+                shares.append((wanted, share))
+        return tuple(shares)
 
 
 @dataclass(frozen=True)
@@ -326,8 +329,7 @@ class _Judge:
         overall = None
         if exclusive:
             right = sum(site.right for site in accuracies)
-            effect = self.counts.confusion.design_effect() if self.counts else 1.0
-            overall = Measured.of_counts("", right, self.tested.images, effect)
+            overall = Measured.of_counts("", right, self.tested.images, self._design_effect)
         sites = accuracies if exclusive else self._ranked_sites(aurocs)
         auroc = over_sites(list(aurocs.values()), "auroc_macro")
         undecided = Verdict(
@@ -351,6 +353,7 @@ class _Judge:
             unimproved=self.round == 0 and not self.run.server_labels,
             tells_apart=self._tells_apart(),
             confidence=self._confidence(overall),
+            design_effect=self._design_effect,
             findings=() if exclusive else tuple(self._findings()),
             subgroups=tuple(self._subgroups.measured()),
             untested_subgroups=self._subgroups.untested,
@@ -367,6 +370,10 @@ class _Judge:
         if not self.counts_by_site:
             return None
         return AnswerCounts.merged(list(self.counts_by_site.values()))
+
+    @property
+    def _design_effect(self) -> float:
+        return self.counts.confusion.design_effect() if self.counts else 1.0
 
     @cached_property
     def rows(self) -> Sequence[BinnedRow]:
@@ -610,7 +617,7 @@ class _Judge:
                     one.name,
                     Measured(one.name, right.value, right.low, right.high, right.n),
                     one,
-                    tuple(answers.referred_for(wanted) for wanted in WANTED),
+                    tuple(answers.referred_for(wanted, self._design_effect) for wanted in WANTED),
                 )
             )
         return findings

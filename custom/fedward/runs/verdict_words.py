@@ -436,14 +436,14 @@ def where_tested(verdict: Verdict) -> str:
     strangers = [site for site in evaluated if site not in verdict.tested.trained]
     if verdict.unimproved:
         return "It was tested at the sites of its run alone."
+    sites = count(len(evaluated), "site")
+    if not verdict.tested.trained and not verdict.tested.trains_at_sites:
+        return f"It was tested at {sites}, and no site trained it."
     if not strangers or not verdict.tested.trained:
         return "It was tested at the sites that trained it."
     if len(strangers) == len(evaluated):
-        return f"It was tested at {count(len(evaluated), 'site')} that did not train it."
-    return (
-        f"It was tested at {count(len(evaluated), 'site')}, {len(strangers)} of which did not "
-        "train it."
-    )
+        return f"It was tested at {sites} that did not train it."
+    return f"It was tested at {sites}, {len(strangers)} of which did not train it."
 
 
 def _in_brackets(sites: Sequence[str]) -> str:
@@ -541,11 +541,11 @@ def _doubts_about_answers(verdict: Verdict) -> list[str]:
         )
     if verdict.confidence is None:
         doubts.append(f"its confidence was not counted for all test {verdict.unit}s")
-    # The lowest share of right answers that all of its answers together do not reach.
+    # The lowest share of right answers that all of its answers together are not shown to reach.
     for wanted, share in verdict.referred[:1]:
         if share is None:
             doubts.append(
-                f"even its surest answers are right for fewer than {of_hundred(wanted)} of 100"
+                f"not even its surest answers are shown to be right for {of_hundred(wanted)} of 100"
             )
     return doubts
 
@@ -557,13 +557,14 @@ def _ask_about_findings(verdict: Verdict) -> str:
     if reason:
         return f"{every}: {reason}."
     findings = refer_findings(verdict, [one.name for one in verdict.findings])
-    if len(findings.enough) == len(verdict.findings):
-        return f"{every}: its answers are not shown to be right for 95 of 100."
-    always = [one.name for one in (*findings.missed, *findings.all, *findings.enough)]
+    if len(findings.unproven) == len(verdict.findings):
+        return f"{every}: it is not shown to find {of_hundred(FOUND_ENOUGH)} of 100 of any finding."
+    always = [one.name for one in (*findings.missed, *findings.never_sure, *findings.unproven)]
     if always:
-        others = (
-            " For other findings, about those that it is least sure of." if findings.some else ""
-        )
+        others = ""
+        if findings.some:
+            names = _few_names([finding.name for finding, _ in findings.some])
+            others = f" For {names}, about those that it is least sure of."
         return f"{every} for {_few_names(always)}.{others}"
     if findings.some:
         most, share = max(findings.some, key=lambda pair: pair[1])
@@ -591,28 +592,20 @@ def referral(verdict: Verdict) -> list[str]:
     if why_ask_always(verdict):
         return [trust(verdict)]
     sentences = [_surest(verdict, wanted, share) for wanted, share in verdict.referred]
-    return [*(sentences or [_all_right(verdict, overall)]), trust(verdict)]
+    all_right = f"Its answers are right for 95 of 100 {verdict.unit}s or more without a human."
+    return [*(sentences or [all_right]), trust(verdict)]
 
 
 def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
     unit = verdict.unit
     if share is None:
         return (
-            f"No number of {unit}s that a human reads is enough for {of_hundred(wanted)} right "
-            "answers of 100 to the others."
+            f"No number of {unit}s that a human reads is shown to be enough for "
+            f"{of_hundred(wanted)} right answers of 100 to the others."
         )
     return (
         f"If a human reads the {of_hundred(share)} of 100 {unit}s that it is least sure about, it "
         f"is right for at least {of_hundred(wanted)} of 100 of the others."
-    )
-
-
-def _all_right(verdict: Verdict, overall: Measured) -> str:
-    if verdict.needs_no_human:
-        return f"Its answers are right for 95 of 100 {verdict.unit}s or more without a human."
-    return (
-        f"It was right for {of_hundred(overall.value)} of 100 of the tested {verdict.unit}s "
-        f"({_interval_of_hundred(overall)}). It is not shown to be right for 95 of 100 or more."
     )
 
 
@@ -640,24 +633,24 @@ class ReferredFindings:
 
     alone: tuple[Finding, ...]
     """Answers are right often enough without a human, and the finding is found as often."""
-    enough: tuple[Finding, ...]
-    """Answers were right, and it was found, as often on the tested images, but this is not shown
-    for all others."""
+    unproven: tuple[Finding, ...]
+    """Answers are right often enough, and it was found as often on the tested images, but this is
+    not shown for others."""
     some: tuple[tuple[Finding, float], ...]
     """Findings, each with the share of images to read."""
     missed: tuple[Finding, ...]
     """Too many images with the finding are missed, whatever the share of right answers."""
-    all: tuple[Finding, ...]
+    never_sure: tuple[Finding, ...]
     """No share is enough."""
 
 
 def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
     """Divide the findings named ``shown`` by what a human has to read."""
     alone = []
-    enough = []
+    unproven = []
     some = []
     missed = []
-    for_all = []
+    never_sure = []
     is_whole = not why_ask_always(verdict)
     for finding in verdict.findings:
         if finding.name not in shown:
@@ -666,14 +659,16 @@ def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
         if finding.found.value < FOUND_ENOUGH:
             missed.append(finding)
         elif share is None:
-            for_all.append(finding)
+            never_sure.append(finding)
         elif share > 0:
             some.append((finding, share))
         elif is_whole and _is_shown(finding):
             alone.append(finding)
         else:
-            enough.append(finding)
-    return ReferredFindings(tuple(alone), tuple(enough), tuple(some), tuple(missed), tuple(for_all))
+            unproven.append(finding)
+    return ReferredFindings(
+        tuple(alone), tuple(unproven), tuple(some), tuple(missed), tuple(never_sure)
+    )
 
 
 def _is_shown(finding: Finding) -> bool:
