@@ -204,7 +204,7 @@ class Federation:
         Those of jobs have sessions of their own: they are found as children.
         """
         # A second Ctrl-C would leave processes running.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        handler_before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             everyone = [
                 process for name in list(self._processes) for process in self.processes(name)
@@ -214,11 +214,12 @@ class Federation:
                     process.terminate()
             _, alive = psutil.wait_procs(everyone, timeout=_STOP)
             for process in alive:
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
             psutil.wait_procs(alive, timeout=_STOP)
             self._processes.clear()
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, handler_before)
 
     def stop_one(self, name: str) -> None:
         """End one participant at once, as a power cut would."""

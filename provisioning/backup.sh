@@ -52,6 +52,14 @@ case $state/ in
     *) folders+=("$state") ;;
 esac
 
+for folder in "${folders[@]}"; do
+    if [ ! -d "$folder" ]; then
+        echo "folder $folder: expected what the kit or the environment names, found none." \
+            "Nothing was packed. Has the participant ever run?" >&2
+        exit 1
+    fi
+done
+
 umask 077
 # FLARE's folders of jobs: eight hexadecimal digits, three times four, and twelve.
 digits='[0-9a-f][0-9a-f][0-9a-f][0-9a-f]'

@@ -363,6 +363,7 @@ def of_a_gpu(amount: Any) -> dict[str, Any]:
 SPECS: list[Any] = [
     {SITE: of_a_gpu(-1e999)},
     {SITE: of_a_gpu(float("nan"))},
+    {SITE: of_a_gpu(10**400)},
     {SITE: {"process": of_a_gpu(-1)}},
     {SITE: {"process": {"num_of_gpus": 1.5}}},
     {SITE: {"docker": {"shm_size": -1e999}}},

@@ -33,6 +33,7 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
+from fedward.errors import ConfigError
 from fedward.flare.classes import (
     ALLOWED,
     CONSOLE,
@@ -42,6 +43,7 @@ from fedward.flare.classes import (
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import doctor
 from fedward.flare.kits.doctor import network
+from fedward.flare.kits.doctor.job import deployed
 from fedward.flare.kits.doctor.rows import Row
 from fedward.jobs import load_experiment
 from fedward.security.noise_rule import Rule
@@ -472,7 +474,38 @@ def test_a_folder_without_a_configuration_or_with_two(kit):
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_a_key_that_others_can_read(kit, mode):
     (kit.startup / "client.key").chmod(mode)
-    kit.only_failure("private key", f"mode {mode:04o}", "chmod 600 startup/client.key")
+    kit.only_failure("private key", f"startup/client.key of mode {mode:04o}", "chmod 600")
+
+
+def test_a_key_of_encryption_that_others_can_read(kit):
+    """All hospitals share it, and it decrypts every update."""
+    file = kit.startup / "client_context.tenseal"
+    file.write_bytes(b"secret")
+    file.chmod(0o600)
+    assert kit.check()["private key"].status == "ok"
+    file.chmod(0o644)
+    kit.only_failure("private key", "startup/client_context.tenseal of mode 0644")
+
+
+@pytest.mark.parametrize(
+    ("places", "sites"),
+    [
+        ("@all", {"@ALL"}),
+        (["@all"], {"@ALL"}),
+        (["server", "a", "b"], {"server", "a", "b"}),
+        ({"sites": ["a", "b"]}, {"a", "b"}),
+        ({"targets": ["a"]}, {"a"}),
+        ([{"sites": ["a"]}, "b"], {"a", "b"}),
+    ],
+)
+def test_a_job_goes_where_flare_sends_it(places, sites):
+    assert deployed({"deploy_map": {"app": places}}) == {"app": sites}
+
+
+@pytest.mark.parametrize("places", [3, None, {"site": ["a"]}, [{"sites": "a"}]])
+def test_a_deploy_map_that_flare_does_not_read_is_refused(places):
+    with pytest.raises(ConfigError, match="a deploy_map that names sites for each app"):
+        deployed({"deploy_map": {"app": places}})
 
 
 def test_the_key_of_somebody_else(kit, provisioned):
@@ -871,6 +904,17 @@ def test_code_rights_that_flare_cannot_read(kit, text):
 def test_logs_that_leave_the_site(kit, allowed):
     kit.resources(allow_log_streaming=allowed)
     kit.warns("logs", '"allow_log_streaming": false')
+
+
+@pytest.mark.parametrize("sent", [None, {"cameras": 3}])
+def test_a_configuration_that_leaves_the_site(kit, sent):
+    def change(content):
+        content["client"].pop("site_config")
+        if sent:
+            content["client"]["site_config"] = sent
+
+    kit.rewrite("startup/fed_client.json", change)
+    kit.only_failure("registration", "site_config")
 
 
 def test_no_file_about_the_data(kit):

@@ -839,9 +839,23 @@ HONEST: list[dict[str, Any]] = [
 HOSTILE: list[Any] = [
     *(
         {"num_of_gpus": 1, "mem_per_gpu_in_GiB": amount}
-        for amount in (-1e999, 1e999, float("nan"), -1e18, -1, 1e308, 0.1, True, "8", None, [8])
+        for amount in (
+            -1e999,
+            1e999,
+            float("nan"),
+            -1e18,
+            -1,
+            1e308,
+            10**400,
+            0.1,
+            True,
+            "8",
+            None,
+            [8],
+        )
     ),
     *({"num_of_gpus": amount} for amount in (-1, 0.5, 1.5, 1.0, True, "1", None, {}, float("nan"))),
+    {"num_of_gpus": 1, "mem_per_gpu_in_GiB": 10**400},
     {"num_of_gpus": 1, "gpu": 0.5},
     {"num_of_gpus": 1, "process": {"num_of_gpus": 1}},
     {"num_of_gpus": 1, 7: 1},

@@ -169,6 +169,7 @@ def test_the_server_counts_a_site_as_gone_within_a_minute(read):
 def test_a_question_lost_with_the_server_is_asked_again(kits, site):
     client = json.loads((kits / site / "startup" / "fed_client.json").read_text())["client"]
     assert client["communication_timeout"] == 30
+    assert client["site_config"] == {}, "FLARE would send the server what it finds in the kit"
     assert client["ssl_cert"] == "client.crt"
 
 

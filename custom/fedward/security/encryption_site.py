@@ -14,7 +14,8 @@ from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
-from fedward.storage.disk import save_json
+from fedward.storage.disk import PRIVATE, make_folder, save_json
+from fedward.storage.lock import locked
 
 _ROUNDING = 1 + 1e-9
 """Factor within which two numbers count as equal: they may differ by the rounding of floats."""
@@ -66,9 +67,9 @@ def open_sum(
 ) -> Message:
     """Return the answer to a request for decryption: the weighted mean of the updates.
 
-    For one exchange of one run a site gives away only one mean, ever: from the means of A, B and C
-    and of A and B, the server could compute the update of C. A run that is resumed may ask again,
-    and is given the same mean only.
+    For one exchange of one run this site gives away only one mean, ever: from the means of A, B and
+    C and of A and B, the server could compute the update of C. A run that is resumed may ask again,
+    and is given the same mean only. Other sites keep records of their own.
 
     Args:
         request: how many updates were added, and their weight.
@@ -139,13 +140,15 @@ def mean_digest(mean: Mapping[str, np.ndarray]) -> str:
 
 def _keep(path: Path, digest: str) -> None:
     """Record a mean before it is given away; raise WireError if another one was recorded."""
-    if not path.exists():
-        save_json(path, {"mean": digest})
-    elif digest not in path.read_text(encoding="utf-8"):  # A damaged record is refused too.
-        raise _refused(
-            "one mean for each exchange of a run",
-            "another one for an exchange this site has decrypted",
-        )
+    make_folder(path.parent, PRIVATE)
+    with locked(path):
+        if not path.exists():
+            save_json(path, {"mean": digest})
+        elif digest not in path.read_text(encoding="utf-8"):  # A damaged record is refused too.
+            raise _refused(
+                "one mean for each exchange of a run",
+                "another one for an exchange this site has decrypted",
+            )
 
 
 def _refused(expected: str, found: str) -> WireError:

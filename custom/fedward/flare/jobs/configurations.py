@@ -36,6 +36,11 @@ CLIENT = "config_fed_client.json"
 WEIGHTS = ("model.safetensors", "model.json")
 """Files beside the server's file where a job starts from a finished run."""
 
+_RESULT_SECONDS = 600.0
+"""Seconds that a site waits for the server to have received a result.
+
+The server answers once it has all of it. A site that waits less sends a large update twice."""
+
 Tracking = Literal["tensorboard", "mlflow", "wandb"]
 
 SYNTHETIC = "synthetic_sites"
@@ -111,6 +116,7 @@ def client_config(
     return {
         "format_version": 2,
         "default_task_fetch_interval": interval,
+        "submit_task_result_timeout": _RESULT_SECONDS,
         "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": arguments}}],
         "components": components,
     }

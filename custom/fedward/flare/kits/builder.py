@@ -59,11 +59,11 @@ _HEARTBEATS_MISSED = 60
 
 Heartbeats come every 10 seconds. FLARE's own value is 600."""
 
-_NO_TASK = 30.0
-"""Seconds after which a site asks again for work, if its question was lost with the server.
+_ANSWER_SECONDS = 30.0
+"""Seconds after which a site asks again, if its question was lost with the server.
 
-FLARE's own value is 300. FLARE takes the larger of this and a job's ``get_task_timeout``, so that a
-job cannot lower it."""
+FLARE's own value is 300. For the question for work FLARE takes the larger of this and a job's
+``get_task_timeout``, so that a job cannot lower it. Results have a limit of their own in a job."""
 
 _TEMPLATES = files("fedward.flare.kits") / "templates"
 
@@ -116,7 +116,10 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             _set_rules(resources, "site")
             resources["allow_log_streaming"] = False
         with _rewritten(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON) as client:
-            client["client"]["communication_timeout"] = _NO_TASK
+            client["client"]["communication_timeout"] = _ANSWER_SECONDS
+            # Without this entry FLARE sends the server every entry of the kit's configuration that
+            # it does not know.
+            client["client"]["site_config"] = {}
 
     def _build_server(self, server: Participant, ctx: ProvisionContext) -> None:
         _write_shared(server, ctx)

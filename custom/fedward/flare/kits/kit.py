@@ -59,6 +59,11 @@ class Kit:
         return "server" if self.role == "server" else "site"
 
     @property
+    def participant(self) -> str:
+        """The name by which a job means it."""
+        return "server" if self.role == "server" else self.name
+
+    @property
     def workspace(self) -> Workspace:
         """The kit as FLARE reads it."""
         return Workspace(str(self.folder), self.name)

@@ -21,6 +21,8 @@ from fedward.flare.kits.app_check import refused, values
 _MEMORY = "mem_per_gpu_in_GiB"
 """The one resource that may be a fraction."""
 
+_LARGEST = 2**53
+"""Largest amount of a resource: larger whole numbers are not exact as FLARE's floats."""
 _MEBIBYTES = 1024
 """Mebibytes in a gibibyte.
 
@@ -49,7 +51,10 @@ def check_requirements(requirements: object) -> None:
         is_amount = _is_number(amount) and isinstance(amount, int)
         if name == _MEMORY:
             expected = f"a number from 0 on for {name}, in whole MiB (1/{_MEBIBYTES} GiB)"
-            is_amount = _is_number(amount) and float(amount * _MEBIBYTES).is_integer()
+            is_whole = isinstance(amount, int) or (
+                isinstance(amount, float) and (amount * _MEBIBYTES).is_integer()
+            )
+            is_amount = _is_number(amount) and is_whole
         if not is_amount:
             raise refused(_SPEC, expected, repr(amount))
 
@@ -90,7 +95,7 @@ def problem_with(requirements: object) -> str:
 
 
 def _is_number(amount: object) -> bool:
-    """Return whether a value is a finite number from 0 on."""
+    """Return whether a value is a number from 0 to :data:`_LARGEST`."""
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         return False
-    return 0 <= amount < math.inf
+    return 0 <= amount <= _LARGEST

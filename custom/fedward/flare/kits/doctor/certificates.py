@@ -60,18 +60,19 @@ def common_name(entry: x509.Name) -> str:
 
 
 def _key_mode(kit: Kit) -> Row:
-    mode = kit.key.stat().st_mode & 0o777
-    found = f"mode {mode:04o}"
-    if not mode & 0o077:
-        return done("private key", found)
+    """Check who may read the private key, and the key of encryption that all hospitals share."""
+    open_files = []
+    for file in (kit.key, *sorted(kit.startup.glob("*.tenseal"))):
+        mode = file.stat().st_mode & 0o777
+        if mode & 0o077:
+            open_files.append(f"{file.relative_to(kit.folder)} of mode {mode:04o}")
+    if not open_files:
+        return done("private key", "its owner's alone")
     return failed(
         "private key",
         expected="mode 0600: its owner's alone",
-        found=found,
-        remedy=(
-            f"chmod 600 {kit.key.relative_to(kit.folder)}; "
-            "if others may have read it, ask for a new kit."
-        ),
+        found=", ".join(open_files),
+        remedy="chmod 600 them; if others may have read one, ask for a new kit.",
     )
 
 

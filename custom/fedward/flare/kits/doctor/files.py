@@ -17,7 +17,7 @@ from nvflare.app_opt.job_launcher.study_runtime import (
 )
 
 from fedward.errors import ConfigError
-from fedward.flare.kits.builder import CONNECTIONS, RESOURCES, SAFE_IMPORTS
+from fedward.flare.kits.builder import CONNECTIONS, SAFE_IMPORTS
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit, read_json
 from fedward.terminal import one_line
@@ -81,7 +81,7 @@ def is_prepared(kit: Kit) -> bool:
 
 def _leftovers(kit: Kit) -> Row:
     """Look for records that were copied from a kit in use: they are older than the prepared kit."""
-    prepared_at = (kit.local / RESOURCES).stat().st_mtime
+    prepared_at = kit.resources.stat().st_mtime
     copied = sorted(
         path.name
         for path in kit.folder.iterdir()
@@ -220,8 +220,11 @@ def _own_connections(kit: Kit) -> Row:
         settings = read_json(file) if file.exists() else {}
     except ConfigError as error:
         return broken("own connections", error)
-    resources = (settings.get("internal") or {}).get("resources") or {}
-    security = resources.get("connection_security", "clear")
+    internal = settings.get("internal")
+    resources = internal.get("resources") if isinstance(internal, dict) else None
+    security = "clear"
+    if isinstance(resources, dict):
+        security = resources.get("connection_security", "clear")
     remedy = (
         f"Copy {_CONNECTIONS_FILE} from a newly provisioned kit, and start the participant again."
     )

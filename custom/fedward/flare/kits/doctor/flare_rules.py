@@ -62,7 +62,7 @@ def check(kit: Kit) -> list[Row]:
         _logs(kit),
     ]
     if kit.role == "site":
-        rows += [_log_streaming(kit, resources), _scopes(kit)]
+        rows += [_log_streaming(kit, resources), _registration(kit), _scopes(kit)]
     return rows
 
 
@@ -234,6 +234,23 @@ def _log_streaming(kit: Kit, resources: dict[str, Any]) -> Row:
             "allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows"
         ),
         remedy=f'Set "allow_log_streaming": false in {kit.resources.name}.',
+    )
+
+
+def _registration(kit: Kit) -> Row:
+    """Check that a site sends no configuration when it registers at the server."""
+    file = kit.startup / ProvFileName.FED_CLIENT_JSON
+    try:
+        client = read_json(file).get("client")
+    except ConfigError as error:
+        return broken("registration", error)
+    if isinstance(client, dict) and client.get("site_config") == {}:
+        return done("registration", "sends no configuration of the site")
+    return failed(
+        "registration",
+        expected=f'"site_config": {{}} in {file.name}',
+        found="none: FLARE sends entries of the site's configuration to the server",
+        remedy=f"Copy {file.name} from a newly provisioned kit, and start the participant again.",
     )
 
 

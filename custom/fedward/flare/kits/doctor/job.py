@@ -6,6 +6,7 @@ from typing import Any
 from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.job_def import ALL_SITES
 from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.fed_utils import extract_participants
 
 from fedward.errors import ConfigError
 from fedward.flare.kits import app_check
@@ -55,17 +56,26 @@ def app_for(kit: Kit, meta: dict[str, Any]) -> str | None:
     Raises:
         ConfigError: the content does not map apps to sites.
     """
-    participant = "server" if kit.role == "server" else kit.name
+    for app, participants in deployed(meta).items():
+        if kit.participant in participants or ALL_SITES in participants:
+            return app
+    return None
+
+
+def deployed(meta: dict[str, Any]) -> dict[str, set[str]]:
+    """Return app -> the participants that get it: ``server``, sites, or FLARE's word for all.
+
+    Raises:
+        ConfigError: the content does not map apps to sites, as FLARE would read it.
+    """
     expected = "a deploy_map that names sites for each app"
     with reading("meta.json", expected, "Export the job again."):
+        apps = {}
         for app, places in meta["deploy_map"].items():
-            sites = places
-            if isinstance(places, dict):
-                sites = places.get("sites") or places.get("targets")
-            for site in sites or []:
-                if site == participant or site.casefold() == ALL_SITES.casefold():
-                    return str(app)
-    return None
+            names = {str(name) for name in extract_participants(places)}
+            everybody = {name for name in names if name.casefold() == ALL_SITES.casefold()}
+            apps[str(app)] = {ALL_SITES} if everybody else names
+        return apps
 
 
 def _app_check(kit: Kit, app: Path) -> Row:
@@ -107,7 +117,7 @@ def _scope(kit: Kit, name: str) -> Row:
 
 def _own_code(kit: Kit, meta: dict[str, Any]) -> Row:
     """Look for what FLARE counts as own code besides files: an image, or a Python path."""
-    info = AppAuthzService.derive_local_app_info({}, meta, kit.name)
+    info = AppAuthzService.derive_local_app_info({}, meta, kit.participant)
     if not info.get(AppValidationKey.BYOC):
         return done("own code", "none: the job brings no image")
     found = (

@@ -10,7 +10,7 @@ from nvflare.apis.job_def import ALL_SITES
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import SERVER, described_in, experiment_in
-from fedward.flare.kits.doctor.job import app_for
+from fedward.flare.kits.doctor.job import app_for, deployed
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.kits.scopes import read_scopes
@@ -134,7 +134,7 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
             others = skipped("rules", "the others: they need what the policy does not let in")
             return [row_of(extension_rule), others]
         experiment = experiment_in(config)
-        named = {str(site) for places in meta["deploy_map"].values() for site in places}
+        named = set[str]().union(*deployed(meta).values())
         site_count = None if ALL_SITES in named else len(named - {"server"})
         weights = _weights_digest(folder, meta, experiment)
         circumstances = Circumstances(site_count, adds_noise(scope), weights)
