@@ -47,6 +47,10 @@ END
 (cd "$made" && nvflare provision --force -p "$project" -w . >"$made/log.txt") || { cat "$made/log.txt" >&2; exit 1; }
 
 while read -r participant; do
+    if [ ! -d "$made/$name/prod_00/$participant/startup" ]; then
+        echo "$participant: expected in $project, found none. Nothing was changed." >&2
+        exit 1
+    fi
     mkdir -p "$made/out/$participant"
     find "$made/$name/prod_00/$participant/startup" \( -name '*.crt' -o -name '*.key' \) \
         -exec cp -t "$made/out/$participant" {} +

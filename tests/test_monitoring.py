@@ -118,13 +118,13 @@ FIRE: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
         {"site": "a"},
         "The server has not heard of a for 16m 0s",
     ),
-    "FedwardCertificateEnds": (
+    "FedwardCertificateEndsWithin30Days": (
         {CERTIFICATE_END: f"{29 * 86400}x60"},
         1,
         {"site": "a", "certificate": "own"},
         "A certificate of a (own) ends in 28d 23h 59m 0s",
     ),
-    "FedwardCertificateEndsSoon": (
+    "FedwardCertificateEndsWithin7Days": (
         {CERTIFICATE_END: f"{6 * 86400}x60"},
         1,
         {"site": "a", "certificate": "own"},

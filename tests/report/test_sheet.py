@@ -59,7 +59,7 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
     answers = Clinical.of(Run.load(folder), ROUNDS).pooled
     assert "It never answers SCC: it will miss every such image." in page.text
     assert "Not tested: VASC (1 of 8 classes)." in page.text
-    assert "Images of these are not counted below" in page.text
+    assert "Images of these are in no number" in page.text
     few = [line for line in answers.lines if line.images < 30]
     assert [line.name for line in few] == []
     sites = Clinical.of(Run.load(folder), ROUNDS).sites
@@ -252,7 +252,7 @@ def test_several_findings_are_judged_in_pairs_of_a_hundred(tmp_path):
     assert "AUROC" not in page.text
     low, high = (f"{choose(found.values()) * 100:.0f}" for choose in (min, max))
     where = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    pairs = f"higher in {low} of 100 pairs at {where[0]} and in {high} at {where[1]}."
+    pairs = f"higher in {low} of 100 pairs at {where[0]}, the lowest, to {high} at {where[1]}."
     assert pairs in page.text
 
 
@@ -262,7 +262,7 @@ def test_sites_that_are_alike_are_said_to_be(tmp_path):
     alike = [row | {"value": 0.9} if row["name"] == "auroc_macro" else row for row in rows]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in alike))
     report = Page(write_report(folder).read_text(encoding="utf-8"))
-    assert "Sites are alike." in sheet(folder).text
+    assert "All sites have the same share." in sheet(folder).text
     assert (
         "macro AUROC of 0.900 on test images (0.900 at each); before training it was 0.900. Shown"
         in report.text

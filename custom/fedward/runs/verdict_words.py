@@ -244,9 +244,9 @@ def _weakest_group(verdict: Verdict) -> str:
     right = "right for" if verdict.exclusive else "it finds"
     what = f"test {verdict.unit}s" if verdict.exclusive else "findings"
     return (
-        f"Group furthest below the others: {right} {percent(share.value)}\u00a0% of the "
-        f"{share.n} {what} of {group.title} ({interval(share)}), and "
-        f"{percent(group.expected)}\u00a0% of all of the same classes and sites."
+        f"Group with the largest shortfall: {right} {percent(share.value)}\u00a0% of the "
+        f"{share.n} {what} of {group.title} ({interval(share)}); for all of the same classes and "
+        f"sites it would be {percent(group.expected)}\u00a0%."
     )
 
 
@@ -306,17 +306,17 @@ def weakest_of_hundred(verdict: Verdict) -> str:
     best = verdict.sites[-1] if verdict.sites else None
     if site and best and site.low is None:
         sentences.append(
-            f"Sites differ: it ranks the right one higher in {of_hundred(site.value)} of 100 pairs "
-            f"at {site.name} and in {of_hundred(best.value)} at {best.name}."
+            f"By site: it ranks the right one higher in {of_hundred(site.value)} of 100 pairs at "
+            f"{site.name}, the lowest, to {of_hundred(best.value)} at {best.name}."
         )
     elif site and best:
         sentences.append(
-            f"Sites differ: it is right for {of_hundred(site.value)} of 100 {unit}s at {site.name} "
-            f"({_interval_of_hundred(site)}, {site.n} tested) and for {of_hundred(best.value)} at "
-            f"{best.name}."
+            f"By site: it is right for {of_hundred(site.value)} of 100 {unit}s at {site.name}, the "
+            f"lowest ({_interval_of_hundred(site)}, {site.n} tested), to {of_hundred(best.value)} "
+            f"at {best.name}."
         )
     elif len(verdict.sites) > 1:
-        sentences.append("Sites are alike.")
+        sentences.append("All sites have the same share.")
     group = verdict.worst_subgroup
     if group and group.is_below:
         right = "it classifies" if verdict.exclusive else "it finds"
@@ -344,8 +344,8 @@ def not_tested(verdict: Verdict) -> str:
         sentences.append(_unnamed(verdict))
     elif tested.untested:
         sentences.append(
-            f"{unit.capitalize()}s of these are not counted below, so every number probably looks "
-            "better than practice."
+            f"{unit.capitalize()}s of these are in no number, so practice is probably worse than "
+            "the numbers."
         )
     if tested.partly and not tested.unnamed:
         classes = listed(tested.partly)
@@ -369,7 +369,10 @@ def about_images(verdict: Verdict) -> str:
         return ""
     clustered = len(verdict.by_patient)
     if not clustered:
-        return "Images are counted as independent: too narrow where a patient has several."
+        return (
+            "Images are counted as independent, so intervals are too narrow where a patient has "
+            "several."
+        )
     text = "They allow for patients and lesions with several images."
     if clustered < len(verdict.tested.evaluated):
         text = (
@@ -615,13 +618,13 @@ def trust(verdict: Verdict) -> str:
         return ""
     sure = verdict.confidence.mean
     low, high = verdict.overall.low, verdict.overall.high
-    answer = "on average yes"
+    answer = "On average yes"
     if high is not None and sure > high:
-        answer = "no, it is surer than it is right"
+        answer = "No, it is surer than it is right"
     elif low is not None and sure < low:
-        answer = "no, it is right more often than it is sure"
+        answer = "No, it is right more often than it is sure"
     return (
-        f"Can its confidence be trusted? On these {verdict.unit}s {answer}. It says that it is "
+        f"Can its confidence be trusted? {answer}: on average it is "
         f"{of_hundred(sure)}\u00a0% sure, and is right for "
         f"{of_hundred(verdict.overall.value)} of 100 {verdict.unit}s."
     )

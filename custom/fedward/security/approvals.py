@@ -121,7 +121,7 @@ class Approvals:
         return approved
 
     def withdraw(self, digest: str, scope: str = "") -> None:
-        """Let a job wait again from its next request on; forget a job that has never asked.
+        """Let a job wait again from its next request on. It is listed again once it asks.
 
         Raises:
             ConfigError: the job is not approved under this scope.

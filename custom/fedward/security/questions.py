@@ -60,7 +60,7 @@ def grant(path: Path, query: Query, images: Sequence[str], most: int | None) -> 
         most: how many labels all runs together may ask for; None: any number.
 
     Returns:
-        About how many of the images, from the first on, the query may ask.
+        The number of images, from the first on, that the query may ask about.
 
     Raises:
         DataError: the ledger is not what was written.

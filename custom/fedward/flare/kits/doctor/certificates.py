@@ -18,7 +18,8 @@ NEEDED = ("certificate", "key pair")
 _SOON = timedelta(days=30)
 """A certificate that ends within this time is a warning."""
 
-_NEW_KIT = "Ask the project's administrator for a new kit."
+_NEW_KIT = "Ask the authority of the federation for a new kit."
+_RENEW = "Ask the authority for a new certificate and key; see docs/certificates.md, Renewal."
 
 
 def check(kit: Kit, now: datetime | None = None) -> list[Row]:
@@ -122,11 +123,11 @@ def _validity(row_name: str, certificate: x509.Certificate, now: datetime) -> Ro
     end = certificate.not_valid_after_utc
     if end < now:
         found = f"expired on {end:%Y-%m-%d}"
-        return failed(row_name, expected="not expired", found=found, remedy=_NEW_KIT)
+        return failed(row_name, expected="not expired", found=found, remedy=_RENEW)
     found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
     if end - now < _SOON:
         expected = f"{_SOON.days} days or more"
-        return warning(row_name, expected=expected, found=found, remedy=_NEW_KIT)
+        return warning(row_name, expected=expected, found=found, remedy=_RENEW)
     return done(row_name, found)
 
 

@@ -32,9 +32,6 @@ from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.kits.scopes import SCOPES, quiet, read_scopes
 
-RULES = "local/resources.json.default"
-"""File in a kit that says what may run, and how."""
-
 _CONTAINER_LAUNCHERS = deploy.BUILTIN_LAUNCHER_PATHS - {
     deploy.PROCESS_CLIENT_LAUNCHER,
     deploy.PROCESS_SERVER_LAUNCHER,

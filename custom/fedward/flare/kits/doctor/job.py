@@ -11,7 +11,7 @@ from nvflare.private.fed.utils.fed_utils import extract_participants
 from fedward.errors import ConfigError
 from fedward.flare.kits import app_check
 from fedward.flare.kits.app_check import CONFIGS
-from fedward.flare.kits.doctor.flare_rules import RULES, class_refusal, may_bring_code
+from fedward.flare.kits.doctor.flare_rules import class_refusal, may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.kits.scopes import SCOPES, read_scopes
@@ -152,7 +152,7 @@ def _classes(kit: Kit, config: dict[str, Any]) -> Row:
             found="; ".join(sorted(refusals)),
             remedy=(
                 "The job fails here. Ask for one that was exported with fedward jobs; "
-                f"the list is in {RULES}."
+                f"the list is in local/{kit.resources.name}."
             ),
         )
     return done("job classes", f"it runs {', '.join(sorted(paths))}, and no other")
