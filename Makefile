@@ -27,7 +27,7 @@ $(VENV)/.ready: pyproject.toml
 setup: $(VENV)/.ready ## Install the package and its tools into .venv
 
 test: setup ## Install, run all tests but slow ones and provisioned ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu

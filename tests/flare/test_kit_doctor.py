@@ -559,7 +559,7 @@ def reissued(kit, tmp_path, listen):
 def test_an_expired_certificate(reissued):
     rows = reissued(start=-100, days=-3).check()
     assert rows["validity"].status == "failed"
-    Kit.says(rows["validity"], "expired on", f"{NOW - timedelta(3):%Y-%m-%d}", "new kit")
+    Kit.says(rows["validity"], "expired on", f"{NOW - timedelta(3):%Y-%m-%d}", "new certificate")
     assert rows["TLS"].status == "failed"  # the server sees it too
     assert rows["certificate"].status == rows["key pair"].status == "ok"
 

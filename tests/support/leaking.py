@@ -194,9 +194,7 @@ def _unused(batches: RoundBatches, kind: str) -> Tensor:
     pixels = batches._labelled if kind == "labelled" else batches._unlabelled
     if not pixels:
         return torch.empty(0, dtype=torch.int64)
-    # A copy of the generator, so that the batches will draw the same images.
-    generator = torch.Generator()
-    generator.set_state(batches._generators[kind].get_state())
+    generator = batches._draws.torch_generator(*batches._stream, kind)
     taken = virtual_client(len(pixels), batches.images, generator)
     is_unused = torch.ones(len(pixels), dtype=torch.bool)
     is_unused[taken] = False
