@@ -309,6 +309,8 @@ def weakest_of_hundred(verdict: Verdict) -> str:
             f"By site: it ranks the right one higher in {of_hundred(site.value)} of 100 pairs at "
             f"{site.name}, the lowest, to {of_hundred(best.value)} at {best.name}."
         )
+    elif site and best and of_hundred(site.value) == of_hundred(best.value):
+        sentences.append(f"At each site it is right for {of_hundred(site.value)} of 100 {unit}s.")
     elif site and best:
         sentences.append(
             f"By site: it is right for {of_hundred(site.value)} of 100 {unit}s at {site.name}, the "
