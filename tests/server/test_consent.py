@@ -175,7 +175,7 @@ def test_a_site_that_has_changed_its_mind_is_counted_again():
 def test_a_site_that_was_not_asked_still_waits():
     """Others train in a round, and nobody has asked the site again."""
     info = SimpleNamespace(summary=Summary())
-    told = list[dict[str, str]]()
+    reported = list[dict[str, str]]()
 
     def set_status(status: str, summary: Summary) -> None:
         info.summary = summary
@@ -186,13 +186,13 @@ def test_a_site_that_was_not_asked_still_waits():
         info=info,
         set_status=set_status,
     )
-    consent = Consent(run, SimpleNamespace(waiting=told.append))  # type: ignore[arg-type]
+    consent = Consent(run, SimpleNamespace(waiting=reported.append))  # type: ignore[arg-type]
     consent.report(SITES, {LAST: "abc"})
     consent.report(["site-1"], {})
     assert info.summary.waiting == {LAST: "abc"}
     consent.report(["site-1"], {"site-1": "abc"})
     consent.report([LAST], {})
-    assert told == [{LAST: "abc"}, {"site-1": "abc", LAST: "abc"}, {"site-1": "abc"}]
+    assert reported == [{LAST: "abc"}, {"site-1": "abc", LAST: "abc"}, {"site-1": "abc"}]
 
 
 @pytest.mark.proves(

@@ -193,12 +193,12 @@ def verdicts_on(
         verdicts: the queue's decisions (:meth:`~fedward.annotation.Queue.verdicts`).
         rules: the queue's.
     """
-    found = {}
+    verdict_of = {}
     for name in images:
-        for image in rules.together(name):
-            if image in verdicts:
-                found[name] = verdicts[image]
-    return found
+        for image_of_lesion in rules.together(name):
+            if image_of_lesion in verdicts:
+                verdict_of[name] = verdicts[image_of_lesion]
+    return verdict_of
 
 
 def labels_of(

@@ -411,8 +411,8 @@ def run_or_resume(
         checks_pseudo_labels=True,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
-    told = folder.with_name(f"{folder.name}.txt")
-    with told.open("a", encoding="utf-8") as console, redirect_stdout(console):
+    console_log = folder.with_name(f"{folder.name}.txt")
+    with console_log.open("a", encoding="utf-8") as console, redirect_stdout(console):
         if (folder / "run.json").exists():
             simulation.resume()
         else:
