@@ -128,11 +128,6 @@ class Answers:
         return Share.of(int(confidence.right.sum()), confidence.total, effect)
 
     @property
-    def balanced(self) -> Share | None:
-        """Mean sensitivity of the classes."""
-        return self.counts.confusion.balanced_accuracy
-
-    @property
     def calibration_error(self) -> float | None:
         """Expected calibration error."""
         return self.counts.confidence.calibration_error

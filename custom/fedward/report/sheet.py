@@ -41,7 +41,6 @@ class Sheet:
     """What study and sites state about themselves: title -> text."""
     purpose: Mapping[str, str]
     """What the model is and is not intended for; empty for synthetic images."""
-    sites: Sequence[SiteLine]
     trained_with: str
     """Whose images it was trained with."""
     learned_from: str
@@ -112,7 +111,6 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         named=_named(run, [line.name for line in shown]),
         about=about.brief,
         purpose={} if source.warning else about.purpose,
-        sites=sites,
         trained_with=_trained_with(run, sites, verdict),
         learned_from="" if verdict and verdict.unimproved else _learned_from(run, sites),
         unjudged=_why_unjudged(run, choices.reported),
