@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.bench import CUT_DONE, compared_seeds, cut
 from fedward.lab.bench.runs import Bench
@@ -14,6 +16,7 @@ from fedward.lab.bench.study import Cell, Study, read_study
 from fedward.methods import method_of
 from fedward.sites import load_site
 from fedward.sites.data import SiteData
+from fedward.sites.stored_images import StoredImages
 from public_images import write_public_npz
 
 SETTINGS = {"data.name": "images", "data.classes": list("0123456"), "data.channels": 3}
@@ -75,6 +78,23 @@ def test_equal_seeds_cut_alike_and_other_seeds_move_split_and_labels(data: Path)
     everything = ("labelled", "unlabelled", "val", "test")
     assert ids_of(own, *everything) == ids_of(other, *everything)
     assert len(ids_of(own, *everything)) == 224
+
+
+def test_what_a_repetition_draws_is_known_without_reading_an_image(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = bench_of(data, "out")
+    cell = Cell("all", "few", 1)
+    sites = sites_of(work, "few", 1)
+    labels = {site: sorted(images.labelled.ids) for site, images in sites.items()}
+
+    def read(self: StoredImages, indices: Iterable[int]) -> Iterator[Any]:
+        raise AssertionError("an image is read")
+
+    monkeypatch.setattr(StoredImages, "read", read)
+    drawn = work.drawn(cell).cut
+    assert drawn.test == digest(sorted(ids_of(sites, "test")))
+    assert drawn.labels == digest(labels)
 
 
 def test_rows_of_a_repetition_share_its_split_and_one_site_may_train_for_all(data: Path) -> None:

@@ -67,6 +67,22 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
 
 
+def usable_rows(file: NpzSite, spec: "DataSpec") -> list[Row]:
+    """Return the rows of the site whose labels can be used, without reading an image.
+
+    :func:`load_npz` returns the same rows, and names no part of those whose images are blank.
+
+    Raises:
+        DataError: the arrays of some splits cannot be used.
+    """
+    rows: list[Row] = []
+    for split, (_, labels) in _used_arrays(file, spec.label_kind).items():
+        wanted = _wanted(file, split, labels)
+        usable, _ = _labelled_rows(file, split, wanted, labels, spec)
+        rows += usable.values()
+    return rows
+
+
 def _used_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, tuple[ImagesOnDisk, Labels]]:
     """Return split -> arrays of :func:`read_split`, for the splits of which the site has images.
 

@@ -16,7 +16,8 @@ from fedward.seeds import numpy_generator
 from fedward.sites import named_sites
 from fedward.sites.assemble import divide
 from fedward.sites.data import Decoded, SiteData
-from fedward.sites.npz import load_npz
+from fedward.sites.decoding import Pixels
+from fedward.sites.npz import usable_rows
 from fedward.sites.site_csv import load_manifest
 from fedward.sites.site_file import ManifestSite, read_site_file
 
@@ -24,8 +25,8 @@ from fedward.sites.site_file import ManifestSite, read_site_file
 def cut_of(folder: Path, spec: DataSpec) -> Cut:
     """Return which images the site files in a folder name for testing and with labels.
 
-    No image of a CSV is opened. Ids are those of the data set, so that test images are the same
-    whichever site evaluates them.
+    No image is opened. Ids are those of the data set, so that test images are the same whichever
+    site evaluates them.
 
     Raises:
         DataError: a site file, or what it names, cannot be used.
@@ -40,19 +41,24 @@ def cut_of(folder: Path, spec: DataSpec) -> Cut:
 
 
 def _without_images(site_file: Path, spec: DataSpec) -> SiteData:
-    """Return a site's data as :func:`fedward.sites.load_site` does, with blank images for a CSV."""
+    """Return a site's data as :func:`fedward.sites.load_site` does, with blank images."""
     file = read_site_file(site_file)
     if isinstance(file, ManifestSite):
-        listed = load_manifest(file, spec, _blank)
+        rows = load_manifest(file, spec, _blank).rows
     else:
-        listed = load_npz(file, spec)
+        rows = usable_rows(file, spec)
+    images = sum(len(row.parts) for row in rows)
     rng = numpy_generator(file.split.seed, "labelled")
-    return divide(file.site, spec.classes, listed.rows, listed.pixels, file.labelled, rng)
+    return divide(file.site, spec.classes, rows, _blank_pixels(images), file.labelled, rng)
 
 
 def _blank(paths: Sequence[Path]) -> Decoded:
     """Return one blank pixel for each file."""
-    return Decoded(np.zeros((len(paths), 1, 1, 1), np.uint8), {}, [[""] for _ in paths])
+    return Decoded(_blank_pixels(len(paths)), {}, [[""] for _ in paths])
+
+
+def _blank_pixels(count: int) -> Pixels:
+    return np.zeros((count, 1, 1, 1), np.uint8)
 
 
 def repetition_of(seed: int, cuts: Mapping[int, Cut]) -> Repetition:
