@@ -152,7 +152,7 @@ def test_many_sites_are_counted_instead_of_named(make_run):
     run = Run.load(make_run([average(1, 0, "all", **members)], sites, rounds=60))
     lines = groups.group_lines(run, site_lines(run))
     assert groups.grouping(run, lines).startswith(
-        "Sites with labels (8 of them) and sites without (8 of them)"
+        "Sites with labels (8 sites) and sites without (8 sites)"
     )
 
 

@@ -1,24 +1,30 @@
 """Reports of more sites than a person reads one by one, and rows kept as columns."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 from pages import report
 from run_folders import write_run
 
 from fedward.evaluation.selection import MetricRow, best_global
-from fedward.report import Run, figures, multiples
+from fedward.report import Run, figures, labels, multiples
+from fedward.report.survey_words import flags
 from fedward.runs.metrics import Metrics
+from fedward.storage.rows import SurveyRow
 
 SITES = tuple(f"h{number:02d}" for number in range(45))
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
-    """A run of 45 sites and its page."""
+    """A run of 45 sites, and its page parsed and as HTML."""
     folder = write_run(
         tmp_path_factory.mktemp("many") / "run", method="fedavg", rounds=2, sites=SITES
     )
-    return Run.load(folder), report(folder)[1]
+    html, page = report(folder)
+    return Run.load(folder), page, html
 
 
 def ranked(run):
@@ -30,7 +36,7 @@ def ranked(run):
 
 
 def test_tables_show_both_ends_and_one_table_all_sites(crowd):
-    run, page = crowd
+    run, page, _ = crowd
     order, values = ranked(run)
     few = order[:10] + order[-10:]
     for name, last in (
@@ -48,7 +54,7 @@ def test_tables_show_both_ends_and_one_table_all_sites(crowd):
 
 
 def test_quartiles_are_those_of_all_sites(crowd):
-    run, page = crowd
+    run, page, _ = crowd
     _, values = ranked(run)
     rows = {line[0]: line[1:] for line in page.tables["table-quartiles"][1:]}
     expected = np.quantile(list(values.values()), (0, 0.25, 0.5, 0.75, 1))
@@ -60,7 +66,7 @@ def test_quartiles_are_those_of_all_sites(crowd):
 
 
 def test_totals_and_means_are_of_all_sites(crowd):
-    run, page = crowd
+    run, page, _ = crowd
     _, values = ranked(run)
     assert page.tables["table-protocols"][-1][4] == f"{np.mean(list(values.values())):.3f}"
     assert page.tables["table-sites"][-1][4] == str(
@@ -68,8 +74,37 @@ def test_totals_and_means_are_of_all_sites(crowd):
     )
 
 
+def test_captions_count_sites_and_name_both_ends(crowd):
+    run, page, _ = crowd
+    order, values = ranked(run)
+    ends = (
+        f"lowest {values[order[0]]:.3f} at {order[0]}, highest {values[order[-1]]:.3f} at "
+        f"{order[-1]}"
+    )
+    assert f"(round 2): {ends}. The line is the median." in page.text
+    last = {site: line[2] for site, line in run.series("val", run.key_metric).items()}
+    low, high = min(last, key=last.get), max(last, key=last.get)
+    assert (
+        "mean over 45 sites (thick), the middle half of the sites (dark), lowest to highest "
+        f"(shaded). After round 2: lowest {last[low]:.3f} at {low}, highest {last[high]:.3f} at "
+        f"{high}." in page.text
+    )
+    selection = "20 of 45 sites: the ten lowest and the ten highest by test balanced accuracy."
+    # In the section on sites, and with each table and grid that shows these sites alone.
+    assert page.text.count(selection) == 6
+    assert f"Tables and pictures by site show {selection}" in page.text
+
+
+def test_no_text_lists_all_of_many_sites(crowd):
+    """What is said of all sites is folded, and so not printed before a reader opens it."""
+    _, _, html = crowd
+    shown = re.sub(r"<details class=\"screen.*?</details>", "", html, flags=re.DOTALL)
+    listed = max(len(set(re.findall(r"\bh\d\d\b", line))) for line in shown.splitlines())
+    assert listed <= 12
+
+
 def test_pictures_do_not_grow_with_sites_and_rounds(crowd):
-    _, page = crowd
+    _, page, _ = crowd
     assert page.pictures == {
         "sites": 1,  # the distribution of test values
         "convergence": 1 + 20,  # all sites in one figure, then each of the shown sites
@@ -103,3 +138,60 @@ def test_columns_give_back_the_rows():
     assert metrics.values("test", "accuracy", 1) == {"a": 0.5}
     assert metrics.values("test", "accuracy", None) == metrics.values("val", "accuracy", 1) == {}
     assert metrics.newest("test", "accuracy") == {"a": rows[3], "new": rows[2]}
+
+
+def survey_row(site: str, brightness: int, repeated: int, dark: int) -> SurveyRow:
+    """A site with 100 images of one class, all in one interval of brightness."""
+    bright = tuple(100 if place == brightness else 0 for place in range(20))
+    counts = (100,)
+    return SurveyRow(
+        round=1,
+        site=site,
+        labelled=counts,
+        unlabelled=0,
+        val=counts,
+        test=counts,
+        patients=(),
+        sizes=(),
+        sides=(0, 100, 0, 0, 0, 0, 0, 0),
+        grey=0,
+        colour=100,
+        brightness=bright,
+        contrast=tuple(100 if place == 4 else 0 for place in range(20)),
+        dark=dark,
+        repeated=repeated,
+        columns={},
+    )
+
+
+def test_a_survey_of_many_sites_names_the_ends():
+    """Of 45 sites, ten are darker, some more than others, and ten have repeated images."""
+    rows = [survey_row(site, 10, 0, 0) for site in SITES[:35]]
+    rows += [
+        survey_row(site, place // 2, 5 + 5 * place, 5 + 5 * place)
+        for place, site in enumerate(SITES[35:])
+    ]
+    found = flags(rows, ("a",))
+    together = [sentence for sentence in found if "10 sites" in sentence]
+    assert [sentence.partition(":")[0].partition(".")[0] for sentence in together] == [
+        "At 10 sites some validation or test images are also in another split, pixel by pixel, at "
+        "least 50 at h44, which has the most",
+        "At 10 sites some images are nearly black or of one grey, at least 50 at h44, which has "
+        "the most",
+        "Images of 10 sites are darker than the median of all sites, 0",
+    ]
+    assert together[-1].endswith("0.53: lowest 0.03 at h35, highest 0.23 at h43.")
+    assert len(flags([*rows[:35], *rows[-2:]], ("a",))) == len(found) - 3 + 6
+
+
+def test_remarks_on_labels_of_many_sites_are_counted(tmp_path):
+    folder = write_run(tmp_path / "run", method="fedal", rounds=1, sites=SITES[:8])
+    row = {"round": 1, "asked": 4, "bought": 3, "waiting": 1, "cannot_tell": 0, "unusable": 0}
+    row |= {"labelled": 13, "unlabelled": 87, "minutes": None}
+    rows = [row | {"site": site} for site in SITES[:8]]
+    rows[0] |= {"unusable": 1}
+    (folder / "queries.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert labels.sentences(Run.load(folder))[1:] == [
+        "8 sites have images that they asked about and that had no label yet.",
+        "At h00, 1 answer could not be used; the log there says why.",
+    ]

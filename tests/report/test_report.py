@@ -616,11 +616,17 @@ def test_a_heat_map_has_a_scale_of_its_own_values():
     assert texts[-3:] == [".40", ".70", "1.0"]
 
 
-def test_settings_have_no_words_of_python():
+def test_settings_have_no_words_of_python(tmp_path):
+    run = Run.load(write_run(tmp_path / "run", rounds=1))
     experiment = {"options": {"limit": None, "anonymise": True}, "metrics": [], "sites": ["a", "b"]}
-    assert _settings(experiment) == [
+    stated = [
         ("options.limit", "none"),
         ("options.anonymise", "yes"),
         ("metrics", "none"),
         ("sites", "a, b"),
     ]
+    info = run.info.model_copy(update={"experiment": experiment, "settings": {}})
+    assert _settings(replace(run, info=info)) == stated
+    info = info.model_copy(update={"settings": {"limit": None, "mixed": False, "rate": 0.1}})
+    by_default = [("options.mixed", "no (default)"), ("options.rate", "0.1 (default)")]
+    assert _settings(replace(run, info=info)) == [*stated, *by_default]

@@ -227,13 +227,13 @@ def test_a_human_is_asked_by_finding(tmp_path):
     every = "Ask a human about every image"
     advice = f"{every}: some classes were tested on too few images, or not at every site."
     assert advice in sheet(folder).text
-    assert "must read" not in sheet(folder).text
+    assert "its answer, yes or no" not in sheet(folder).text
     keep_one_site(folder, findings)
     page = sheet(folder)
     assert f"{every} for Edema, Hernia." in page.text
     found = {one.name: one for one in Verdict.of(Run.load(folder)).findings}
-    assert (found["Mass"].refer[-1], found["Hernia"].refer[-1]) == (0, None)
-    assert 0 < found["Edema"].refer[-1] < 1
+    assert (found["Mass"].referred[-1], found["Hernia"].referred[-1]) == (0, None)
+    assert 0 < found["Edema"].referred[-1] < 1
     assert "Mass: its answer, yes or no, is right for 95 of 100 images or more" in page.text
     assert max(found[name].found.value for name in ("Edema", "Hernia")) < 0.9
     assert "Edema, Hernia: it finds fewer than 90 of 100" in page.text

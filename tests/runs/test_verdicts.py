@@ -338,13 +338,16 @@ def _check_advice(verdict: Verdict, sheet: str) -> None:
     if at_most:
         assert verdict.overall
         assert (verdict.overall.low or 0) < int(at_most[1]) / 100
-    # One advice alone: a number of images to read stands under no other one.
+    # A number of images to read stands under no other advice.
     assert ("If a human reads the" in sheet) <= advice.startswith("Ask a human about the ")
     for wanted, share in verdict.referred if not verdict_words.why_ask_always(verdict) else ():
         if share is not None:
-            read = f"If a human reads the {verdict_words.of_hundred(share)} of 100 images"
-            assert read in sheet
-            assert f"is right for at least {wanted * 100:.0f} of 100 of the others" in sheet
+            part = verdict_words.of_hundred(share)
+            right = f"it is right for at least {wanted * 100:.0f} of 100 of the others"
+            advised = f"Ask a human about the {part} of 100 images that it is least sure about: "
+            other = f"If a human reads the {part} of 100 images that it is least sure about, "
+            # Each share is said once: in the advice, or below it.
+            assert [f"{advised}{right}" in sheet, f"{other}{right}" in sheet].count(True) == 1
     if "not shown to be right for 95" in advice:
         assert verdict.overall
         assert (verdict.overall.low or 0) < 0.95
@@ -405,7 +408,7 @@ def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> No
 def _check_sheet(verdict: Verdict, sheet: str) -> None:
     assert verdict_words.lead(verdict) in sheet
     assert verdict_words.numbers_of_hundred(verdict) in sheet
-    assert ("without a human" in sheet) == verdict.needs_no_human
+    assert ("need no human" in sheet) == verdict.needs_no_human
     _check_advice(verdict, sheet)
     if verdict.leaks or not verdict.tested.complete:
         assert verdict.level != "good"

@@ -1,7 +1,7 @@
 """``fedward settings``: a job's settings beside its defaults and its paper's, and all there are."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedward.config import Experiment
@@ -9,6 +9,7 @@ from fedward.jobs import JOBS, load_experiment
 from fedward.methods import settings_of
 from fedward.operation.settings_list import Group, all_groups, as_text, groups_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
+from fedward.runs.settings import by_dotted_name
 from fedward.terminal import columns, fold, shortened
 
 _WIDTH = 80
@@ -102,22 +103,13 @@ def _columns(job: str) -> dict[str, dict[str, Any]]:
 def _values(experiment: Experiment) -> dict[str, Any]:
     """Return all settings, named as ``--set`` takes them."""
     fields = experiment.model_dump(mode="json", exclude={"options"})
-    values = dict(_flat(fields))
+    values = by_dotted_name(fields, whole=_TEXTS)
     values |= settings_of(experiment.method, experiment.options).model_dump(mode="json")
     return values
 
 
 _TEXTS = ("data.titles", "data.card")
 """Settings whose names are the user's own, so that they are one value."""
-
-
-def _flat(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings, with names joined by dots."""
-    for name, value in fields.items():
-        if isinstance(value, Mapping) and f"{prefix}{name}" not in _TEXTS:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

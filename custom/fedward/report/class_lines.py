@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from fedward.evaluation.selection import mean
 from fedward.runs.run import Run
 
-_WITHHELD = "absent or withheld"
+_ABSENT = "none of this class"
+_WITHHELD = "none, or too few to report"
 """Small counts do not leave a site; from outside they look like no images at all."""
-_MARKS = {"absent": "–", _WITHHELD: "·", "only class": "○", "not measured": "?"}
+_ONLY_CLASS = "none of another class"
+_NOT_MEASURED = "not measured"
+MARKS = {_ABSENT: "–", _WITHHELD: "·", _ONLY_CLASS: "○", _NOT_MEASURED: "?"}
+"""Why a site has no AUROC of a class -> the sign in its place."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class ClassAtSite:
     @property
     def mark(self) -> str:
         """A sign in place of a missing AUROC, which the table's caption explains."""
-        return _MARKS.get(self.why, "")
+        return MARKS.get(self.why, "")
 
 
 @dataclass(frozen=True)
@@ -72,10 +76,10 @@ def _class_at_site(
     auroc: float | None, supports: Mapping[str, float | None], site: str
 ) -> ClassAtSite:
     if site not in supports:
-        return ClassAtSite(auroc, None, "not measured")
+        return ClassAtSite(auroc, None, _NOT_MEASURED)
     support = supports[site]
     if support is None:
         return ClassAtSite(None, None, _WITHHELD)
     if support == 0:
-        return ClassAtSite(None, 0, "absent")
-    return ClassAtSite(auroc, round(support), "only class" if auroc is None else "")
+        return ClassAtSite(None, 0, _ABSENT)
+    return ClassAtSite(auroc, round(support), _ONLY_CLASS if auroc is None else "")

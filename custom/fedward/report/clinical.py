@@ -15,6 +15,7 @@ from fedward.evaluation.names import ERRORS
 from fedward.evaluation.selection import mean
 from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
+from fedward.report.shades import shade
 from fedward.runs.run import Run
 from fedward.runs.verdict import WANTED, counts_by_site
 
@@ -60,12 +61,12 @@ class CalibrationLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trust:
+class ClassTrust:
     """The answers yes and no to one class of a multi-label model."""
 
     name: str
     right: Share | None
-    refer: tuple[float | None, ...]
+    referred: tuple[float | None, ...]
     """Share of images to refer for each of :data:`WANTED`.
 
     0 where all answers reach it, and None where no share is enough.
@@ -86,9 +87,8 @@ class MatrixRow:
     """Place of the class itself among the cells."""
 
     def level(self, place: int) -> int:
-        """Return how large a share of the row a cell is, from 0 to 4: how dark it is shown."""
-        number = self.cells[place] or 0
-        return -(-4 * number // self.images)
+        """Return how dark a cell is shown, by its share of the row's images."""
+        return shade(self.cells[place] or 0, self.images)
 
 
 @dataclass(frozen=True)
@@ -138,15 +138,16 @@ class Answers:
         return self.counts.confidence.largest_calibration_error
 
     @property
-    def trust(self) -> list[Trust]:
+    def trust_by_class(self) -> list[ClassTrust]:
         """A line for each class of a multi-label model with test images."""
         lines = []
         effect = self.counts.confusion.design_effect()
         for line in self.lines:
             place = self.classes.index(line.name)
             answers = self.counts.scores.answers(place)
-            refer = tuple(answers.referred_for(wanted, effect) for wanted in WANTED)
-            lines.append(Trust(line.name, self.counts.confusion.accuracy_of(place), refer))
+            referred = tuple(answers.referred_for(wanted, effect) for wanted in WANTED)
+            right = self.counts.confusion.accuracy_of(place)
+            lines.append(ClassTrust(line.name, right, referred))
         return lines
 
     def _line(self, place: int) -> ClassRates:

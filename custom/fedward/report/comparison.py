@@ -13,7 +13,7 @@ from fedward.report.figures import mean_line
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.titles import title_of
-from fedward.runs.verdict import Against
+from fedward.runs.verdict_words import MOST_COMPARED
 from fedward.text import count
 
 
@@ -38,10 +38,6 @@ class ComparedRun:
     """Data that the first run moved beyond this one's, in percent of this one's."""
 
 
-_MOST_COMPARED = 5
-"""Number of other runs of which a note is written, at most."""
-
-
 @dataclass(frozen=True)
 class Comparison:
     """What the section shows."""
@@ -52,16 +48,14 @@ class Comparison:
     """Mean validation metric by round; None if no run has one."""
 
     @classmethod
-    def of(cls, run: Run, others: Sequence[Run]) -> "Comparison | None":
-        """Return the section; None without other runs."""
-        if not others:
+    def of(cls, lines: Sequence[ComparedRun]) -> "Comparison | None":
+        """Return the section; None without other runs. The first line is of the report's run."""
+        if len(lines) < 2:
             return None
+        run, *others = [line.run for line in lines]
         metric = run.key_metric
         means = lines_by_run(run, others, lambda one: mean_line(one.series("val", metric)))
-        return cls(
-            lines=compared_runs([run, *others], metric),
-            figure=figures.comparison(means, title_of(metric)) if means else None,
-        )
+        return cls(lines, figures.comparison(means, title_of(metric)) if means else None)
 
 
 def compared_runs(runs: Sequence[Run], metric: str) -> list[ComparedRun]:
@@ -91,20 +85,11 @@ def compared_runs(runs: Sequence[Run], metric: str) -> list[ComparedRun]:
     return lines
 
 
-def against(lines: Sequence[ComparedRun], metric: str) -> list[Against]:
-    """Return the first run beside each of the others with which it shares test images."""
-    return [
-        Against(line.name, title_of(metric), line.difference)
-        for line in lines[1:]
-        if line.difference is not None
-    ]
-
-
 def notes(lines: Sequence[ComparedRun]) -> list[str]:
     """Return sentences on other runs that cannot be paired, or are of another length."""
     measured = [line for line in lines[1:] if line.choices.end.test is not None]
     sentences = []
-    for line in measured[:_MOST_COMPARED]:
+    for line in measured[:MOST_COMPARED]:
         if line.difference is None:
             sentences.append(
                 f"{lines[0].name} and {line.name} have no site with the same test images, so their "

@@ -91,6 +91,17 @@ def axes_of(
     return figure, axes
 
 
+def fitting(name: str, width: int) -> str:
+    """Return a name of at most ``width`` characters; of a longer one the beginning and the end.
+
+    Names of sites often differ in their last characters alone.
+    """
+    if len(name) <= width:
+        return name
+    end = (width - 1) // 2
+    return f"{name[: width - 1 - end]}…{name[-end:]}"
+
+
 def xy(line: Line) -> tuple[list[int], list[float]]:
     """Return a line's rounds and values; of a very long line, those that its picture shows.
 

@@ -19,10 +19,10 @@ from fedward.report.drawing import (
     Values,
     axes_of,
     bars,
+    fitting,
     svg,
     xy,
 )
-from fedward.terminal import shortened
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
@@ -36,12 +36,14 @@ _DASHES: tuple[Any, ...] = (
 )
 _WIDE = 10.6
 """Inches of a figure as wide as the page."""
-_MOST_LINES = 30
+MOST_LINES = 30
 """Most lines that are drawn one by one: a picture has no more pixels, and a page is sent."""
 _MOST_DOTS = 2000
 """Most dots that are drawn one by one."""
 _MOST_TOLD = 12
 """Most lines whose values are shown under the pointer."""
+_LONGEST_NAME = 14
+"""Characters of a name beside a heat map."""
 _MOST_NUMBERS = 12
 """Most rows of a heat map that shows numbers."""
 _TICK_SIZE = 10.0
@@ -64,7 +66,7 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
     mean = mean_line(lines)
     figure, axes = _wide(3.6, "rounds of training", f"validation {metric}")
     _draw_range(axes, lines)
-    if len(lines) <= _MOST_LINES:
+    if len(lines) <= MOST_LINES:
         for line in lines.values():
             axes.plot(*xy(line), color=FAINT, linewidth=0.8)
     axes.plot(*xy(mean), color=SERIES[0], linewidth=2.4)
@@ -176,7 +178,7 @@ def heat_map(
         frames: first row and number of rows of the squares on the diagonal that get a frame.
     """
     values = np.asarray(matrix, dtype=float)
-    names = [shortened(site, 14) for site in sites]
+    names = [fitting(site, _LONGEST_NAME) for site in sites]
     figure, axes = _labelled(5.6, 4.6, across, down, max(map(len, names), default=0))
     lowest = float(np.nanmin(values))
     highest = float(np.nanmax(values))
@@ -292,7 +294,7 @@ def _draw_range(axes: Any, lines: Lines) -> None:
     quantiles = [np.quantile(values, (0, 0.25, 0.75, 1)) for values in by_round.values()]
     lowest, lower, upper, highest = np.stack(quantiles).T
     axes.fill_between(rounds, lowest, highest, color=SHADE, linewidth=0)
-    if len(lines) > _MOST_LINES:
+    if len(lines) > MOST_LINES:
         axes.fill_between(rounds, lower, upper, color=FAINT, linewidth=0, alpha=0.6)
 
 

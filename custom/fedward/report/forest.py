@@ -1,26 +1,26 @@
 """The picture of a verdict: all images, each class and each site, the worst on top, with n."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from fedward.report.drawing import FAINT, INK, SERIES, axes_of, svg
+from fedward.report.drawing import FAINT, INK, SERIES, axes_of, fitting, svg
 from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.verdict import Verdict
 from fedward.runs.verdict_words import percent
 
-_ROW = 0.24
+_ROW = 0.21
 """Height of a row in inches."""
 _WIDTH = 5.6
 _LEFT = 1.55
 _RIGHT_OF_AXES = 1.02
 """Where numbers begin, in widths of the axes."""
 _LONGEST_NAME = 20
-_MOST_CLASSES = 12
-_MOST_SITES = 12
-_MOST_GROUPS = 12
+"""Characters of a name beside the picture."""
+_MOST_ROWS = 12
+"""Rows of classes, of sites and of groups, at most."""
 
 
 class _Row(NamedTuple):
@@ -29,15 +29,97 @@ class _Row(NamedTuple):
     """None for a heading, or for the row of those that are left out."""
 
 
-def forest(verdict: Verdict) -> Markup | None:
-    """Draw shares of right answers with their intervals; None for a verdict without classes.
+@dataclass(frozen=True)
+class _Part:
+    """The classes, the sites or the groups of a verdict."""
 
-    The dashed line beside all images is the share of the commonest class, which a constant answer
-    would reach. It says nothing about one class, site or group.
-    """
-    rows = _rows(verdict)
-    if not rows:
-        return None
+    one: str
+    """What one of them is called, such as ``class``."""
+    plural: str
+    values: Sequence[Measured]
+    """The lowest first."""
+
+    @property
+    def rows(self) -> list[_Row]:
+        """The heading, and a row of each value; of too many, of the lowest and of the last one."""
+        heading = _Row(f"by {self.one}", None)
+        rows = [_Row(value.name, value) for value in self.values]
+        left_out = len(rows) - _MOST_ROWS
+        if left_out <= 0:
+            return [heading, *rows]
+        return [heading, *rows[: _MOST_ROWS - 1], _Row(f"… {left_out} more", None), rows[-1]]
+
+    @property
+    def which(self) -> str:
+        """Which of them have a row, in words."""
+        number = len(self.values)
+        if number <= _MOST_ROWS:
+            return f"each {self.one}"
+        return (
+            f"{_MOST_ROWS} of {number} {self.plural}, the lowest {_MOST_ROWS - 1} and the highest"
+        )
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The picture with its words."""
+
+    title: str
+    picture: Markup
+    caption: str
+
+    @classmethod
+    def of(cls, verdict: Verdict, model: str) -> "Forest | None":
+        """Draw shares of right answers with their intervals; None for a verdict without classes.
+
+        The dashed line beside all images is the share of the commonest class, which a constant
+        answer would reach. It says nothing about one class, site or group.
+
+        Args:
+            verdict: on the model.
+            model: what the model is called.
+        """
+        if not verdict.classes:
+            return None
+        parts = _parts(verdict)
+        rows = [_Row("all", verdict.overall)] if verdict.overall else []
+        for part in parts:
+            rows += part.rows
+        return cls(_title(verdict, parts), _picture(verdict, rows), _caption(verdict, model, parts))
+
+
+def _parts(verdict: Verdict) -> list[_Part]:
+    """Return classes, sites and groups, as far as there are several numbers of them."""
+    what = ("class", "classes") if verdict.exclusive else ("finding", "findings")
+    parts = [_Part(*what, verdict.parts)]
+    if verdict.exclusive and len(verdict.sites) > 1:
+        parts.append(_Part("site", "sites", verdict.sites))
+    if verdict.subgroups:
+        groups = [replace(one.measured, name=one.title) for one in verdict.subgroups]
+        parts.append(_Part("group", "groups", lowest_first(groups)))
+    return parts
+
+
+def _title(verdict: Verdict, parts: Sequence[_Part]) -> str:
+    *others, last = [part.one for part in parts]
+    by = f"{', '.join(others)} and {last}" if others else last
+    return f"{'Right answers' if verdict.exclusive else 'Findings that it finds'} by {by}"
+
+
+def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
+    shown = [part.which for part in parts]
+    if verdict.exclusive:
+        shown[0] += " (its sensitivity)"
+        beginning = f"Right answers of {model}: of all test {verdict.unit}s"
+    else:
+        beginning = f"Share of the {verdict.unit}s with a finding that {model} finds (sensitivity)"
+    sentences = [f"{'; of '.join([beginning, *shown])}.", "The lowest are on top."]
+    if verdict.common:
+        sentences.append(f"The dashed line at the top is always answering {verdict.common.name}.")
+    return " ".join(sentences)
+
+
+def _picture(verdict: Verdict, rows: Sequence[_Row]) -> Markup:
     height = _ROW * len(rows) + 0.6
     figure, axes = axes_of(_WIDTH, height, left=_LEFT, bottom=0.46, top=0.06, right=0.95)
     axes.grid(visible=False)
@@ -52,7 +134,7 @@ def forest(verdict: Verdict) -> Markup | None:
         axes.plot([common] * 2, [-0.45, 0.45], color=FAINT, linewidth=1.4, linestyle=(0, (2, 1.5)))
     for place, row in enumerate(rows):
         _draw(axes, place, row)
-    return svg(figure, _in_words(verdict, rows))
+    return svg(figure, _in_words(rows))
 
 
 def _meaning(verdict: Verdict) -> str:
@@ -61,35 +143,8 @@ def _meaning(verdict: Verdict) -> str:
     return f"{verdict.unit}s with the finding that it finds, of 100"
 
 
-def _rows(verdict: Verdict) -> list[_Row]:
-    if not verdict.classes:
-        return []
-    rows = []
-    if verdict.overall:
-        rows.append(_Row("all", verdict.overall))
-    rows.append(_Row("by class", None))
-    rows += _some(verdict.parts, _MOST_CLASSES)
-    if verdict.exclusive and len(verdict.sites) > 1:
-        rows.append(_Row("by site", None))
-        rows += _some(verdict.sites, _MOST_SITES)
-    if verdict.subgroups:
-        rows.append(_Row("by group", None))
-        groups = [replace(one.measured, name=one.title) for one in verdict.subgroups]
-        rows += _some(lowest_first(groups), _MOST_GROUPS)
-    return rows
-
-
-def _some(values: Sequence[Measured], most: int) -> list[_Row]:
-    """Return a row of each value; of too many, the lowest and the last one."""
-    rows = [_Row(value.name, value) for value in values]
-    if len(rows) <= most:
-        return rows
-    left_out = len(rows) - most
-    return [*rows[: most - 1], _Row(f"… {left_out} more", None), rows[-1]]
-
-
 def _draw(axes: Any, place: int, row: _Row) -> None:
-    name = row.name if len(row.name) <= _LONGEST_NAME else f"{row.name[: _LONGEST_NAME - 1]}…"
+    name = fitting(row.name, _LONGEST_NAME)
     weight = "bold" if row.name == "all" or row.measured is None else "normal"
     axes.text(-0.03, place, name, ha="right", va="center", color=INK, fontweight=weight)
     if row.measured is None:
@@ -102,10 +157,12 @@ def _draw(axes: Any, place: int, row: _Row) -> None:
     axes.text(_RIGHT_OF_AXES + 0.01, place, number, va="center", color=INK, fontsize=9)
 
 
-def _in_words(verdict: Verdict, rows: Sequence[_Row]) -> str:
-    shares = [
-        f"{row.name}: {percent(row.measured.value)} % of {row.measured.n}"
-        for row in rows
-        if row.measured
-    ]
-    return f"Right answers with the lowest first: {'; '.join(shares)}"
+def _in_words(rows: Sequence[_Row]) -> str:
+    """Return the picture for people who cannot see it."""
+    texts = []
+    for row in rows:
+        if row.measured is None:
+            texts.append(row.name)
+        else:
+            texts.append(f"{row.name}: {percent(row.measured.value)} % of {row.measured.n}")
+    return f"Right answers with the lowest first: {'; '.join(texts)}"

@@ -49,7 +49,9 @@ class Groups:
     sentence: str
     """Who was averaged with whom."""
     weights: Sequence[tuple[GroupLine, Markup]]
-    """A site that contributed, and the picture of its weights."""
+    """A site that contributed, and the picture of its weights; of many sites some."""
+    contributed: int
+    """Sites that contributed."""
     lines: Sequence[GroupLine]
     """The table's lines."""
 
@@ -75,6 +77,7 @@ class Groups:
         return cls(
             sentence=grouping(run, lines),
             weights=[(line, pictures[line.site.site]) for line in drawn],
+            contributed=len(contributed),
             lines=[line for line in lines if line.site.site in names],
         )
 

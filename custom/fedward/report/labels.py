@@ -1,6 +1,6 @@
 """The report's section on labels that were bought during a run: curves, counts, and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -9,12 +9,10 @@ from fedward.report import figures, multiples
 from fedward.report.comparison import lines_by_run
 from fedward.report.figures import mean_line
 from fedward.runs.run import Run
+from fedward.runs.sentences import MOST_NAMED
 from fedward.runs.titles import title_of
 from fedward.storage.rows import QueryRow
 from fedward.text import count
-
-_MOST_SENTENCES = 30
-"""Number of sentences on single sites at most."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Labels:
             return None
         curves = site_curves(run)
         most = max((max(curve) for curve in curves.values()), default=0)
-        few = {site: curve for site, curve in curves.items() if site in shown}
+        curves_shown = {site: curve for site, curve in curves.items() if site in shown}
         curve = None
         if curves:
             by_run = lines_by_run(run, others, lambda one: overall_curve(one, run.key_metric))
@@ -62,7 +60,7 @@ class Labels:
         return cls(
             sentences=sentences(run),
             curve=curve,
-            curves=multiples.label_curves(few, most) if few else {},
+            curves=multiples.label_curves(curves_shown, most) if curves_shown else {},
             lines=[line for line in lines if line.site in shown],
         )
 
@@ -143,29 +141,83 @@ def sentences(run: Run) -> list[str]:
         if len(minutes) < len(lines):
             where = f" at the {count(len(minutes), 'site')} that reported the time for one"
         overall.append(f"They took {sum(minutes):.0f} minutes of annotation{where}.")
-    of_sites = [sentence for line in lines for sentence in _of_site(line)]
-    if len(of_sites) > _MOST_SENTENCES:
-        omitted = len(of_sites) - _MOST_SENTENCES
-        of_sites = of_sites[:_MOST_SENTENCES]
-        of_sites.append(f"{omitted} such sentences on other sites are left out.")
-    return overall + of_sites
+    return overall + [sentence for remark in _REMARKS for sentence in remark.on(lines)]
 
 
-def _of_site(line: LabelLine) -> list[str]:
-    site = line.site
-    last = line.last
-    images = count(line.asked, "image")
-    found = []
-    if not line.asked:
-        labels = count(last.labelled, "label")
-        found.append(f"{site} asked nobody: it trained with the {labels} it has.")
-    elif not last.bought and last.waiting >= line.asked:
-        found.append(f"{site} asked about {images} and got no label. Does somebody answer there?")
-    elif not last.bought:
-        found.append(f"{site} asked about {images}, and no answer was a label that it could use.")
-    elif last.waiting:
-        found.append(f"At {site}, {last.waiting} of {images} asked about had no label yet.")
-    if last.unusable:
-        answers = count(last.unusable, "answer")
-        found.append(f"At {site}, {answers} could not be used; the log there says why.")
-    return found
+@dataclass(frozen=True)
+class _Remark:
+    """Something to know of the sites to which it applies."""
+
+    applies: Callable[[LabelLine], bool]
+    on_one: Callable[[LabelLine], str]
+    """Returns the sentence on one site."""
+    on_many: str
+    """The sentence on too many sites to name, which follows their number."""
+
+    def on(self, lines: Sequence[LabelLine]) -> list[str]:
+        """Return a sentence on each site that it applies to; on many one on all together."""
+        affected = [line for line in lines if self.applies(line)]
+        if len(affected) > MOST_NAMED:
+            return [f"{count(len(affected), 'site')} {self.on_many}"]
+        return [self.on_one(line) for line in affected]
+
+
+def _asked_nobody(line: LabelLine) -> bool:
+    return not line.asked
+
+
+def _got_no_answer(line: LabelLine) -> bool:
+    return line.asked > 0 and not line.last.bought and line.last.waiting >= line.asked
+
+
+def _got_no_label(line: LabelLine) -> bool:
+    return line.asked > 0 and not line.last.bought and line.last.waiting < line.asked
+
+
+def _waits(line: LabelLine) -> bool:
+    return line.asked > 0 and line.last.bought > 0 and line.last.waiting > 0
+
+
+_REMARKS = (
+    _Remark(
+        applies=_asked_nobody,
+        on_one=lambda line: (
+            f"{line.site} asked nobody: it trained with the {count(line.last.labelled, 'label')} "
+            "it has."
+        ),
+        on_many="asked nobody: they trained with the labels they have.",
+    ),
+    _Remark(
+        applies=_got_no_answer,
+        on_one=lambda line: (
+            f"{line.site} asked about {count(line.asked, 'image')} and got no label. Does somebody "
+            "answer there?"
+        ),
+        on_many="asked about images and got no label. Does somebody answer there?",
+    ),
+    _Remark(
+        applies=_got_no_label,
+        on_one=lambda line: (
+            f"{line.site} asked about {count(line.asked, 'image')}, and no answer was a label that "
+            "it could use."
+        ),
+        on_many="asked about images, and no answer was a label that they could use.",
+    ),
+    _Remark(
+        applies=_waits,
+        on_one=lambda line: (
+            f"At {line.site}, {line.last.waiting} of {count(line.asked, 'image')} asked about had "
+            "no label yet."
+        ),
+        on_many="have images that they asked about and that had no label yet.",
+    ),
+    _Remark(
+        applies=lambda line: line.last.unusable > 0,
+        on_one=lambda line: (
+            f"At {line.site}, {count(line.last.unusable, 'answer')} could not be used; the log "
+            "there says why."
+        ),
+        on_many="got answers that could not be used; the logs there say why.",
+    ),
+)
+"""What is said of single sites, in the order of the sentences."""

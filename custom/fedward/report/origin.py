@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from fedward.runs.run import Run
-from fedward.runs.sentences import named
+from fedward.runs.sentences import in_brackets
 from fedward.text import count
 
 
@@ -26,7 +26,7 @@ def origin(run: Run) -> Origin:
     if not synthetic:
         sentence = f"Data: images of {sites}, none synthetic, as each site stated."
         return Origin("", sentence)
-    which = f"{len(synthetic)} of {sites} ({named(synthetic)})"
+    which = f"{len(synthetic)} of {sites}{in_brackets(synthetic)}"
     if len(synthetic) == len(by_site):
         which = f"all {sites}"
     warning = (

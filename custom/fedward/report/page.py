@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedward.report import alone, words
+from fedward.report import words
 from fedward.report.class_lines import ClassLine, class_lines
 from fedward.report.clinical import Clinical
 from fedward.report.comparison import Comparison
 from fedward.report.cost import Cost
 from fedward.report.groups import Groups, warm_up
+from fedward.report.joining import Joining
 from fedward.report.labels import Labels
 from fedward.report.model_file import ModelFile
+from fedward.report.other_runs import OtherRuns
 from fedward.report.peers import Peers
 from fedward.report.pseudo_labels import PseudoLabels
 from fedward.report.reconstructions import Reconstructions
@@ -22,6 +24,7 @@ from fedward.runs.about import About
 from fedward.runs.choices import Choices
 from fedward.runs.exchanges import Failure, failures
 from fedward.runs.run import Run
+from fedward.runs.settings import by_dotted_name
 from fedward.runs.titles import title_of
 
 _FAILURES_SHOWN = 50
@@ -48,7 +51,7 @@ class Report:
     model_file: ModelFile | None
     about: About
     comparison: Comparison | None
-    joining: alone.Alone | None
+    joining: Joining | None
     sites: Sites
     convergence: Convergence | None
     per_site: PerSite
@@ -73,26 +76,24 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
     Runs of a single site of this run are compared with it site by site, all other runs as a whole.
     """
     choices = Choices.of(run, run.key_metric)
-    single_site_runs, whole_runs = alone.split(run, others)
-    joining = alone.compared(run, single_site_runs)
-    comparison = Comparison.of(run, whole_runs)
+    other_runs = OtherRuns.of(run, others)
     clinical = Clinical.of(run, choices.reported)
     sites = Sites.of(run, choices)
-    compared = comparison.lines if comparison else ()
-    results = KeyResults.of(run, choices, sites, compared, joining)
+    results = KeyResults.of(run, choices, sites, other_runs)
+    verdict = results.judgement.verdict if results.judgement else None
     report = Report(
         run=run,
         key=title_of(run.key_metric),
         choices=choices,
         model=words.described_model(run),
-        intervals_words=words.about_intervals(run, results.verdict),
+        intervals_words=words.about_intervals(run, verdict),
         first_model=words.first_model(run),
         warm_up=warm_up(run),
         results=results,
         model_file=ModelFile.of(run),
         about=About.of(run, sites.all),
-        comparison=comparison,
-        joining=joining,
+        comparison=Comparison.of(other_runs.lines),
+        joining=other_runs.joining,
         sites=sites,
         convergence=Convergence.of(run, choices, sites),
         per_site=PerSite.of(run, choices, sites),
@@ -100,12 +101,12 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         classes=class_lines(run, choices.reported),
         peers=Peers.of(run),
         groups=Groups.of(run, sites.all, sites.shown),
-        labels=Labels.of(run, whole_runs, sites.names),
+        labels=Labels.of(run, other_runs.whole, sites.names),
         reconstructions=Reconstructions.load(run.folder),
         pseudo_labels=PseudoLabels.of(run),
         cost=Cost.of(run),
         failures=failures(run),
-        settings=_all_settings(run),
+        settings=_settings(run),
     )
     return template("report.html").render(vars(report))
 
@@ -119,25 +120,17 @@ def _experiment(run: Run) -> Mapping[str, Any]:
     return experiment
 
 
-def _all_settings(run: Run) -> list[tuple[str, str]]:
+def _settings(run: Run) -> list[tuple[str, str]]:
     """Return name and value of each setting; the method's defaults are called so."""
-    experiment = dict(_experiment(run))
-    chosen = _settings(experiment)
-    names = {name for name, _ in chosen}
-    complete = _settings({"options": run.info.settings})
-    defaults = [(name, f"{value} (default)") for name, value in complete if name not in names]
-    return [*chosen, *defaults]
-
-
-def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Flatten the experiment into (dotted name, value) pairs."""
-    pairs: list[tuple[str, str]] = []
-    for name, value in experiment.items():
-        if isinstance(value, Mapping) and value:
-            pairs += _settings(value, f"{prefix}{name}.")
-        else:
-            pairs.append((prefix + name, _in_words(value)))
-    return pairs
+    chosen = by_dotted_name(_experiment(run))
+    defaults = by_dotted_name({"options": run.info.settings}) if run.info.settings else {}
+    stated = [(name, _in_words(value)) for name, value in chosen.items()]
+    by_default = [
+        (name, f"{_in_words(value)} (default)")
+        for name, value in defaults.items()
+        if name not in chosen
+    ]
+    return [*stated, *by_default]
 
 
 def _in_words(value: Any) -> str:

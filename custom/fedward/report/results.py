@@ -7,17 +7,18 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from fedward.evaluation.selection import POOLED, SiteChoice
-from fedward.report import comparison, figures, multiples, origin, words
-from fedward.report.alone import Alone
-from fedward.report.comparison import ComparedRun
-from fedward.report.forest import forest
+from fedward.report import figures, multiples, origin, words
+from fedward.report.forest import Forest
+from fedward.report.judgement import Judgement
 from fedward.report.origin import Origin
+from fedward.report.other_runs import OtherRuns
 from fedward.report.sites import Sites
 from fedward.runs import verdict_words
 from fedward.runs.about import spelled_out
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
+from fedward.runs.sentences import lowest_and_highest
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import METRIC_TITLES, title_of
 from fedward.runs.verdict import UNNAMED, Verdict
@@ -47,25 +48,18 @@ class KeyResults:
     """Where the images came from."""
     unit: str
     """What the numbers are of, unless it is single images."""
-    verdict: Verdict | None
-    lead: str
-    """The verdict in a sentence; empty without one."""
+    judgement: Judgement | None
+    """None for a model that was not measured or not trained."""
     numbers: str
-    """The numbers that it follows from, and the lowest class and site."""
-    ask_human: str
-    """When a human has to read, in a sentence; empty without a verdict."""
-    found_least: str
-    """How many images of the classes that it finds least; may be empty."""
+    """The numbers that it follows from, and the lowest class and site; may be empty."""
     spelled_out: str
     """The classes that the first screen names, with their titles; may be empty."""
-    referral: Sequence[str]
-    """When a human has to read."""
     not_tested: str
-    """What was not tested."""
+    """What was not tested; may be empty."""
     warnings: Sequence[str]
     """What a reader must know before all else: at most three sentences, and where it was tested."""
     tiles: Sequence[Tile]
-    forest: Markup | None
+    forest: Forest | None
     findings: Sequence[str]
     """Further sentences; empty if nothing has been measured yet."""
 
@@ -75,42 +69,31 @@ class KeyResults:
         run: Run,
         choices: Choices,
         sites: Sites,
-        compared: Sequence[ComparedRun],
-        joining: Alone | None,
+        others: OtherRuns,
     ) -> "KeyResults":
         """Collect the first screen from the report's other sections."""
-        against = comparison.against(compared, choices.end.metric)
-        if joining:
-            against += joining.against
-        verdict = Verdict.of(run, choices.reported, against)
+        verdict = Verdict.of(run, choices.reported, others.against)
         warnings = _warnings(run, choices, sites, verdict)
         findings = words.headline(choices, run.unit)
         if verdict:
             comparisons = verdict_words.comparisons(verdict)
             findings += [sentence for sentence in comparisons if sentence not in warnings]
-        findings += comparison.notes(compared)
-        if joining:
-            findings += joining.sentences
+        findings += others.notes
         findings += words.findings(run, choices, sites.all)
-        lead = verdict_words.lead(verdict) if verdict else ""
-        ask_human = verdict_words.ask_human(verdict) if verdict else ""
-        found_least = verdict_words.found_least(verdict) if verdict else ""
+        judgement = Judgement.of(verdict) if verdict else None
+        sentences = judgement.sentences if judgement else ()
         first_warnings = [*warnings[:_MOST_WARNINGS], *_elsewhere(verdict)]
         return cls(
             banner=words.banner(run),
             origin=origin.origin(run),
             unit=origin.unit(run),
-            verdict=verdict,
-            lead=lead,
+            judgement=judgement,
             numbers=_numbers(verdict) if verdict else "",
-            ask_human=ask_human,
-            found_least=found_least,
-            spelled_out=spelled_out(run, lead, ask_human, found_least, *first_warnings),
-            referral=verdict_words.referral(verdict) if verdict else (),
+            spelled_out=spelled_out(run, *sentences, *first_warnings),
             not_tested=verdict_words.not_tested(verdict) if verdict else "",
             warnings=first_warnings,
             tiles=_tiles(verdict) if verdict else (),
-            forest=forest(verdict) if verdict else None,
+            forest=Forest.of(verdict, words.described_model(run)) if verdict else None,
             findings=[*warnings[_MOST_WARNINGS:], *findings],
         )
 
@@ -191,6 +174,12 @@ class Convergence:
     """The section on validation values by round."""
 
     figure: Markup
+    sites: int
+    """Sites with a curve in the figure."""
+    each_drawn: bool
+    """Whether the figure has a line for each of them."""
+    ends: str
+    """The lowest and the highest value at the end, in a sentence."""
     curves: Sequence[SiteCurve]
     """Those of the shown sites."""
 
@@ -204,8 +193,13 @@ class Convergence:
         shown = {site: lines[site] for site in sites.names if site in lines}
         pictures = multiples.validation_curves(shown, figures.mean_line(lines), best)
         metric = title_of(run.key_metric)
+        last = max(map(max, lines.values()))
+        at_end = {site: line[last] for site, line in lines.items() if last in line}
         return cls(
             figure=figures.convergence(lines, metric, run.warm_up, choices.shared.round),
+            sites=len(lines),
+            each_drawn=len(lines) <= figures.MOST_LINES,
+            ends=f"After round {last}: {lowest_and_highest(at_end)}.",
             curves=[
                 SiteCurve(site, best[site], max(line.values()), pictures[site])
                 for site, line in shown.items()

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
-from fedward.report import alone, origin, words
+from fedward.report import origin, words
 from fedward.report.clinical import ClassRates, Clinical
+from fedward.report.judgement import Judgement
 from fedward.report.origin import Origin
+from fedward.report.other_runs import OtherRuns
 from fedward.report.template import template
 from fedward.runs import verdict_words
 from fedward.runs.about import About, spelled_out, with_titles
@@ -14,8 +16,7 @@ from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
-from fedward.runs.verdict import RIGHT_ENOUGH, Verdict
-from fedward.runs.verdict_words import ReferredFindings
+from fedward.runs.verdict import Verdict
 from fedward.text import count
 
 _LINES = 10
@@ -45,35 +46,23 @@ class Sheet:
     """Whose images it was trained with."""
     learned_from: str
     """How many images it learned from; empty where no training improved it."""
-    verdict: Verdict | None
+    judgement: Judgement | None
     unjudged: str
     """Why there is no verdict, for a run without one."""
-    lead: str
-    """The verdict in a sentence; empty without one."""
     spelled_out: str
     """The classes that verdict, advice and limits name, with their titles; may be empty."""
     numbers: str
-    """The numbers of the verdict, of 100."""
-    weakest: str
-    """The worst class and the worst site."""
+    """The numbers of the verdict, of 100, with the worst class and the worst site; may be empty."""
     clinical: Clinical | None
     """None for a run without clinical numbers."""
     lines: Sequence[ClassRates]
     """The classes that fit the page, in the job's order."""
     left_out: int
     """Number of other classes."""
-    ask_human: str
-    """When to ask a human, in a sentence; empty without a verdict."""
-    found_least: str
-    """How many images of the classes that it finds least; may be empty."""
-    referral: Sequence[str]
-    """When to ask a human, if one of the classes is right."""
     independence: str
     """Whether intervals allow for images of one patient."""
-    findings: ReferredFindings | None
-    """When to ask a human, for a model that may name several classes."""
-    wanted: float
-    """Share of right answers to reach."""
+    reasons: Sequence[str]
+    """Reasons for the advice, for a model that may name several classes."""
     limits: Sequence[str]
     """What the model must not be trusted with."""
 
@@ -90,17 +79,12 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     choices = Choices.of(run, run.key_metric)
     sites = site_lines(run)
     clinical = Clinical.of(run, choices.reported)
-    verdict = Verdict.of(run, choices.reported, alone.against_all(run, others))
+    verdict = Verdict.of(run, choices.reported, OtherRuns.of(run, others).against)
+    judgement = Judgement.of(verdict) if verdict else None
     classes: Sequence[ClassRates] = clinical.pooled.lines if clinical else ()
     shown = sorted(classes, key=lambda line: -line.images)[:_LINES]
-    findings = None
-    if verdict and not verdict.exclusive and not verdict_words.why_ask_always(verdict):
-        findings = verdict_words.refer_findings(verdict, [line.name for line in shown])
     about = About.of(run, sites)
     source = origin.origin(run)
-    lead = verdict_words.lead(verdict) if verdict else ""
-    ask_human = verdict_words.ask_human(verdict) if verdict else ""
-    found_least = verdict_words.found_least(verdict) if verdict else ""
     limits = _limits(run, verdict)
     return Sheet(
         run=run,
@@ -114,22 +98,23 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         trained_with=_trained_with(run, sites, verdict),
         learned_from="" if verdict and verdict.unimproved else _learned_from(run, sites),
         unjudged=_why_unjudged(run, choices.reported),
-        verdict=verdict,
-        lead=lead,
-        spelled_out=spelled_out(run, lead, ask_human, found_least, *limits),
-        numbers=verdict_words.numbers_of_hundred(verdict) if verdict else "",
-        weakest=verdict_words.weakest_of_hundred(verdict) if verdict else "",
+        judgement=judgement,
+        spelled_out=spelled_out(run, *(judgement.sentences if judgement else ()), *limits),
+        numbers=_numbers(verdict) if verdict else "",
         clinical=clinical,
         lines=[line for line in classes if line in shown],
         left_out=len(classes) - len(shown),
-        ask_human=ask_human,
-        found_least=found_least,
-        referral=verdict_words.referral(verdict) if verdict else (),
         independence=verdict_words.about_images(verdict) if verdict else "",
-        findings=findings,
-        wanted=RIGHT_ENOUGH,
+        reasons=verdict_words.reasons_by_finding(verdict, [line.name for line in shown])
+        if verdict
+        else (),
         limits=limits,
     )
+
+
+def _numbers(verdict: Verdict) -> str:
+    numbers = verdict_words.numbers_of_hundred(verdict)
+    return f"{numbers} {verdict_words.weakest_of_hundred(verdict)}".strip()
 
 
 def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:

@@ -1,6 +1,6 @@
 """The report's section on sites: all of them, or of many both ends and quartiles."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from fedward.report import figures
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import traffic_by_site
 from fedward.runs.run import Run
+from fedward.runs.sentences import lowest_and_highest, spelled
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.titles import title_of
 
@@ -24,7 +25,7 @@ _SHARES = (0, 0.25, 0.5, 0.75, 1)
 
 
 @dataclass(frozen=True)
-class LongLine:
+class SiteResults:
     """One site in the table of all sites."""
 
     site: SiteLine
@@ -59,7 +60,11 @@ class Sites:
     all: Sequence[SiteLine]
     shown: Sequence[SiteLine]
     """The sites that are shown one by one: all, or of many the two ends."""
-    long: Sequence[LongLine]
+    selection: str
+    """Which sites are shown one by one, in a sentence; empty if all are."""
+    ends: str
+    """The lowest and the highest test value of the selected model; empty if none was tested."""
+    results: Sequence[SiteResults]
     """All sites with their results."""
     distribution: Markup | None
     """Of many sites, the figure of their test values with the selected model."""
@@ -70,14 +75,17 @@ class Sites:
         """Return the section."""
         lines = site_lines(run)
         values = site_test_values(run, run.key_metric, choices.reported)
-        distribution = None
-        if len(values) > MANY:
-            distribution = figures.distribution(values, title_of(run.key_metric))
+        metric = title_of(run.key_metric)
+        shown, selection = list(lines), ""
+        if len(lines) > MANY:
+            shown, selection = _ends(lines, values, metric)
         return cls(
             all=lines,
-            shown=both_ends(run, choices, lines),
-            long=long_lines(run, choices, lines),
-            distribution=distribution,
+            shown=shown,
+            selection=selection,
+            ends=lowest_and_highest(values) if values else "",
+            results=site_results(run, choices, lines),
+            distribution=figures.distribution(values, metric) if len(values) > MANY else None,
         )
 
     @property
@@ -103,7 +111,32 @@ class Sites:
     @property
     def quartiles(self) -> list[QuartileLine]:
         """How sites differ."""
-        return quartiles(self.long)
+        return quartiles(self.results)
+
+
+def _ends(
+    sites: Sequence[SiteLine], values: Mapping[str, float], metric: str
+) -> tuple[list[SiteLine], str]:
+    """Return which of many sites are shown one by one, and a sentence on their choice.
+
+    They are those with the lowest and those with the highest test values of the selected model. If
+    too few of the many have a test value, the first ones by name are returned.
+
+    Args:
+        sites: all sites of the run, more than :data:`MANY`.
+        values: site -> its test value.
+        metric: title of the metric.
+    """
+    tested = [line for line in sites if line.site in values]
+    both = 2 * _END
+    if len(tested) < both:
+        return list(sites[:both]), f"the first {both} of {len(sites)} sites."
+    ranked = sorted(tested, key=lambda line: values[line.site])
+    end = spelled(_END)
+    which = (
+        f"{both} of {len(sites)} sites: the {end} lowest and the {end} highest by test {metric}."
+    )
+    return [*ranked[:_END], *ranked[-_END:]], which
 
 
 def _total(values: Iterable[int | None]) -> int | None:
@@ -111,7 +144,7 @@ def _total(values: Iterable[int | None]) -> int | None:
     return sum(reported) if reported else None
 
 
-def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
+def site_results(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteResults]:
     """Return a line per site, by rising test value of the selected model, the untested last."""
     selected = site_test_values(run, choices.shared.metric, choices.reported)
     end = {choice.site: choice.test for choice in choices.end.sites}
@@ -122,7 +155,7 @@ def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[Lo
     lines = []
     for line in sites:
         site = line.site
-        long = LongLine(
+        results = SiteResults(
             site=line,
             end=end.get(site),
             shared=shared.get(site),
@@ -131,26 +164,11 @@ def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[Lo
             down=traffic[site].down / 1e6,
             up=traffic[site].up / 1e6,
         )
-        lines.append(long)
-    return sorted(lines, key=lambda long: selected.get(long.site.site, np.inf))
+        lines.append(results)
+    return sorted(lines, key=lambda one: selected.get(one.site.site, np.inf))
 
 
-def both_ends(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[SiteLine]:
-    """Return all sites; of many, those with the lowest and those with the highest test values.
-
-    If too few of the many have a test value, the first ones are returned.
-    """
-    if len(sites) <= MANY:
-        return list(sites)
-    values = site_test_values(run, choices.shared.metric, choices.reported)
-    tested = [line for line in sites if line.site in values]
-    if len(tested) < 2 * _END:
-        return list(sites[: 2 * _END])
-    ranked = sorted(tested, key=lambda line: values[line.site])
-    return ranked[:_END] + ranked[-_END:]
-
-
-def quartiles(lines: Sequence[LongLine]) -> list[QuartileLine]:
+def quartiles(lines: Sequence[SiteResults]) -> list[QuartileLine]:
     """Return a line for each thing in which sites differ and that some site reports."""
     columns: list[tuple[str, int, list[float | None]]] = [
         ("labelled images", 0, [line.site.labelled for line in lines]),

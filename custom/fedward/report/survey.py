@@ -12,6 +12,7 @@ from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, OTHERS, SIDES
 from fedward.report import origin, words
 from fedward.report.drawing import INK, SERIES, axes_of
 from fedward.report.multiples import pictures
+from fedward.report.shades import shade
 from fedward.report.sites import MANY
 from fedward.report.survey_words import conclusions, flags, median
 from fedward.report.template import template
@@ -19,8 +20,6 @@ from fedward.runs.run import Run
 from fedward.storage.rows import SurveyRow
 from fedward.text import natural
 
-_LEVELS = 4
-"""Shades of a table's cells."""
 SPLITS = {
     "labelled": "Training images with a label",
     "val": "Validation images",
@@ -154,12 +153,10 @@ def render_survey(surveyed: Surveyed) -> str:
 
 def _class_table(rows: Sequence[SurveyRow], name: str, classes: int) -> ClassTable:
     counts = np.array([getattr(row, name) for row in rows]).reshape(len(rows), classes)
-    shades = np.ceil(_LEVELS * counts / counts.max(initial=1)).astype(int)
+    most = int(counts.max(initial=1))
     lines = []
-    for row, site_counts, site_shades in zip(rows, counts, shades, strict=True):
-        lines.append(
-            (row.site, list(zip(map(int, site_counts), map(int, site_shades), strict=True)))
-        )
+    for row, of_site in zip(rows, counts.tolist(), strict=True):
+        lines.append((row.site, [(number, shade(number, most)) for number in of_site]))
     sums = [int(total) for total in counts.sum(axis=0)]
     return ClassTable(name, SPLITS[name], lines, sums)
 

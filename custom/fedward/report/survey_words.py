@@ -1,6 +1,6 @@
 """What a survey means for a training, in sentences."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,15 +130,21 @@ def _missing(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     return sentences
 
 
-def _nearly_black(rows: Sequence[SurveyRow]) -> Iterator[str]:
-    """Yield a sentence for each site with images that show next to nothing."""
-    for row in rows:
-        if row.dark:
-            yield (
-                f"At {row.site} at least {row.dark} of {sum(row.contrast)} images are nearly black "
-                "or of one grey: look at them with `fedward doctor`. DICOM files may need a window "
-                "in the site file."
-            )
+def _nearly_black(rows: Sequence[SurveyRow]) -> list[str]:
+    """Return which sites have images that show next to nothing."""
+    dark = {row.site: row.dark for row in rows if row.dark}
+    advice = "look at them with `fedward doctor`. DICOM files may need a window in the site file."
+    if len(dark) > _NAMED:
+        return [
+            f"At {len(dark)} sites some images are nearly black or of one grey, at least "
+            f"{_most(dark)}: {advice}"
+        ]
+    return [
+        f"At {row.site} at least {row.dark} of {sum(row.contrast)} images are nearly black or of "
+        f"one grey: {advice}"
+        for row in rows
+        if row.dark
+    ]
 
 
 def _lonely(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
@@ -215,11 +221,14 @@ def _unlike(rows: Sequence[SurveyRow]) -> list[str]:
     return sentences
 
 
-def _far(rows: Sequence[SurveyRow], compared: _Property) -> Iterator[str]:
-    """Yield a sentence for each site whose median is far from the median of all sites' medians.
+def _far(rows: Sequence[SurveyRow], compared: _Property) -> list[str]:
+    """Return a sentence for each site whose median is far from the median of all sites' medians.
 
-    Of two sites, each is compared with the other.
+    Of two sites, each is compared with the other. Of too many to name, one sentence gives the
+    number and the ends.
     """
+    sentences = []
+    below_and_above: dict[str, dict[str, float]] = {compared.less: {}, compared.more: {}}
     medians = {}
     for row in rows:
         counts = compared.counts_of(row)
@@ -234,21 +243,59 @@ def _far(rows: Sequence[SurveyRow], compared: _Property) -> Iterator[str]:
         if abs(here - usual) < compared.limit:
             continue
         how = compared.more if here > usual else compared.less
+        below_and_above[how][site] = here
         whom = "those of the other site: median" if two else "the median of all sites:"
-        yield (
+        sentences.append(
             f"{site}'s images are {how} than {whom} {compared.written(here)} against "
             f"{compared.written(usual)}."
         )
+    if len(sentences) <= _NAMED:
+        return sentences
+    usual = float(np.median(list(medians.values())))
+    return [
+        _far_together(compared, how, apart, usual)
+        for how, apart in below_and_above.items()
+        if apart
+    ]
+
+
+def _far_together(compared: _Property, how: str, medians: Mapping[str, float], usual: float) -> str:
+    """Return a sentence on the sites whose images are all on one side of the usual ones.
+
+    Args:
+        compared: the property.
+        how: how the images are called beside the usual ones.
+        medians: site -> its median.
+        usual: the median of all sites' medians.
+    """
+    low = min(medians, key=medians.__getitem__)
+    high = max(medians, key=medians.__getitem__)
+    return (
+        f"Images of {count(len(medians), 'site')} are {how} than the median of all sites, "
+        f"{compared.written(usual)}: lowest {compared.written(medians[low])} at {low}, highest "
+        f"{compared.written(medians[high])} at {high}."
+    )
 
 
 def _repeated(rows: Sequence[SurveyRow]) -> list[str]:
+    repeated = {row.site: row.repeated for row in rows if row.repeated}
+    advice = "Results on known images say nothing about new ones; `fedward doctor` lists them."
+    if len(repeated) > _NAMED:
+        return [
+            f"At {len(repeated)} sites some validation or test images are also in another split, "
+            f"pixel by pixel, at least {_most(repeated)}. {advice}"
+        ]
     return [
-        f"At {row.site} at least {row.repeated} validation or test images are also in another "
-        "split, pixel by pixel. Results on known images say nothing about new ones; "
-        "`fedward doctor` lists them."
-        for row in rows
-        if row.repeated
+        f"At {site} at least {number} validation or test images are also in another split, pixel "
+        f"by pixel. {advice}"
+        for site, number in repeated.items()
     ]
+
+
+def _most(numbers: Mapping[str, int]) -> str:
+    """Return the largest number of many sites with its site."""
+    site = max(numbers, key=numbers.__getitem__)
+    return f"{numbers[site]} at {site}, which has the most"
 
 
 def _without_split(rows: Sequence[SurveyRow]) -> list[str]:

@@ -9,9 +9,17 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from fedward.evaluation.answer_counts import THRESHOLD
 from fedward.evaluation.histograms import INTERVALS
-from fedward.evaluation.selection import mean, median
+from fedward.evaluation.in_fives import MOST_SIZES
+from fedward.evaluation.selection import LAST, mean, median
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.evaluation.subgroups import LEFT_OUT
+from fedward.report.class_lines import MARKS
+from fedward.runs.about import NOT_STATED
+from fedward.runs.sentences import MOST_NAMED, spelled
 from fedward.runs.site_lines import FEW
+from fedward.runs.verdict import WANTED
 from fedward.runs.verdict_words import of_hundred
 from fedward.text import count
 
@@ -30,6 +38,7 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
     )
     environment.filters["num"] = _number
+    environment.filters["signed"] = _signed
     environment.filters["count_of"] = count
     environment.filters["mb"] = _megabytes
     environment.filters["percent"] = _percent
@@ -42,12 +51,25 @@ def template(name: str) -> Template:
     environment.globals["script"] = Markup(script)
     environment.globals["script_digest"] = b64encode(sha256(script.encode()).digest()).decode()
     environment.globals["few"] = FEW
+    environment.globals["fewest"] = spelled(SMALLEST_COUNT)
+    environment.globals["left_out"] = LEFT_OUT
     environment.globals["intervals"] = INTERVALS
+    environment.globals["last_evaluations"] = spelled(LAST)
+    environment.globals["marks"] = MARKS
+    environment.globals["most_sizes"] = spelled(MOST_SIZES)
+    environment.globals["most_named"] = MOST_NAMED
+    environment.globals["not_stated"] = NOT_STATED
+    environment.globals["threshold"] = THRESHOLD
+    environment.globals["wanted"] = WANTED
     return environment.get_template(name)
 
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}"
 
 
 def _percent(share: float, digits: int = 1) -> str:

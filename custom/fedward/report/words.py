@@ -10,7 +10,14 @@ from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
-from fedward.runs.sentences import MOST_NAMED, named, network_parts, no_head, nothing_to_judge
+from fedward.runs.sentences import (
+    in_brackets,
+    lowest_and_highest,
+    named,
+    network_parts,
+    no_head,
+    nothing_to_judge,
+)
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.runs.verdict import Verdict
@@ -94,8 +101,9 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     return (
         f"On average over {count(len(values), 'site')}, {described_model(run)} "
         f"(round {choices.reported}) has a macro AUROC of {average:.3f} on test {run.unit}s "
-        f"({spread(values)}){before}. Shown one {run.unit} {run.label_kind.ranked_pair}, it ranks "
-        f"the right one higher in {average * 100:.0f} of 100 such pairs; guessing would give 50."
+        f"({lowest_and_highest(values)}){before}. Shown one {run.unit} "
+        f"{run.label_kind.ranked_pair}, it ranks the right one higher in {average * 100:.0f} of "
+        "100 such pairs; guessing would give 50."
     )
 
 
@@ -115,7 +123,10 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
         return None
     average = fmean(values.values())
     before = _before_training(run, metric)
-    return f"Its test {title_of(metric)} is {average:.3f} on average ({spread(values)}){before}."
+    return (
+        f"Its test {title_of(metric)} is {average:.3f} on average "
+        f"({lowest_and_highest(values)}){before}."
+    )
 
 
 def _before_training(run: Run, metric: str) -> str:
@@ -220,11 +231,10 @@ def validated_on_one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
     affected = [line.site for line in sites if line.val_classes == 1]
     if not run.label_kind.exclusive or not affected:
         return None
-    where = named(affected) if len(affected) <= MOST_NAMED else count(len(affected), "site")
     return (
-        f"{where}: the validation {run.unit}s that are reported show one class, so a model that "
-        "always names it looks perfect there. Such a site can choose a round by luck; the last "
-        "rounds do not depend on the choice."
+        f"{named(affected)}: the validation {run.unit}s that are reported show one class, so a "
+        "model that always names it looks perfect there. Such a site can choose a round by luck; "
+        "the last rounds do not depend on the choice."
     )
 
 
@@ -260,11 +270,10 @@ def _not_evaluated(run: Run) -> str | None:
     sites = list(run.info.summary.not_evaluated)
     if not sites:
         return None
-    where = f" ({', '.join(sites)})" if len(sites) <= MOST_NAMED else ""
     them = "it is" if len(sites) == 1 else "they are"
     return (
         f"{len(sites)} of {count(len(run.info.sites), 'site')} did not evaluate the final "
-        f"model{where}; {them} not in its numbers."
+        f"model{in_brackets(sites)}; {them} not in its numbers."
     )
 
 
@@ -329,21 +338,8 @@ def _missing_replies(run: Run) -> str | None:
         sentences = [f"{answers} failed or came too late, in {affected}."]
     if idle_sites:
         answers = count(len(idle_sites), "answer")
-        different = list(dict.fromkeys(idle_sites))
-        where = ", ".join(different)
-        if len(different) > MOST_NAMED:
-            where = f"{len(different)} sites"
         sentences.append(
             f"{answers} brought no training, because the site had no image to learn from: none "
-            f"with a label, or with a pseudo-label that is sure enough ({where})."
+            f"with a label, or with a pseudo-label that is sure enough ({named(idle_sites)})."
         )
     return " ".join(sentences)
-
-
-def spread(values: Mapping[str, float]) -> str:
-    """Return the lowest and highest value with their sites."""
-    low = min(values, key=values.__getitem__)
-    high = max(values, key=values.__getitem__)
-    if f"{values[low]:.3f}" == f"{values[high]:.3f}":
-        return f"{values[low]:.3f} at each"
-    return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"

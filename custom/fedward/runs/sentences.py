@@ -11,12 +11,41 @@ MOST_NAMED = 6
 """Number of sites that a sentence names at most; of more sites it gives the number alone."""
 
 
-def named(sites: Sequence[str]) -> str:
-    """Return the sites' names, each once; of many sites only their number."""
-    unique = dict.fromkeys(sites)
+def named(names: Sequence[str], noun: str = "site") -> str:
+    """Return names, each once; of many only their number, with the noun of what they name."""
+    unique = dict.fromkeys(names)
     if len(unique) > MOST_NAMED:
-        return f"{len(unique)} of them"
+        return count(len(unique), noun)
     return ", ".join(unique) or "none"
+
+
+def in_brackets(sites: Sequence[str]) -> str:
+    """Return names to follow their number, in brackets after a space; empty for many sites."""
+    return f" ({', '.join(sites)})" if len(sites) <= MOST_NAMED else ""
+
+
+def lowest_and_highest(values: Mapping[str, float], form: str = ".3f") -> str:
+    """Return the lowest and the highest value, each with its site.
+
+    Args:
+        values: site -> value, of one site or more.
+        form: how a value is written, as in :func:`format`.
+    """
+    low = min(values, key=values.__getitem__)
+    high = max(values, key=values.__getitem__)
+    lowest = format(values[low], form)
+    highest = format(values[high], form)
+    if lowest == highest:
+        return f"{lowest} at each"
+    return f"lowest {lowest} at {low}, highest {highest} at {high}"
+
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def spelled(number: int) -> str:
+    """Return a small whole number as a word, such as ``five``; a larger one in digits."""
+    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
 def omitted_sites(number: int) -> str:

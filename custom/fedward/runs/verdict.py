@@ -123,7 +123,7 @@ class Finding:
     """Right answers, yes or no, to all images on which the class was evaluated."""
     found: Measured
     """Images of the class that it finds: its sensitivity."""
-    refer: tuple[float | None, ...]
+    referred: tuple[float | None, ...]
     """Share of images to refer for each of :data:`WANTED`; None where no share is enough."""
 
 

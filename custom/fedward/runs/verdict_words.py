@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fedward.errors import listed
 from fedward.runs.measured import Measured
-from fedward.runs.sentences import MOST_NAMED, leaked, named
+from fedward.runs.sentences import in_brackets, leaked, named
 from fedward.runs.verdict import FOUND_ENOUGH, RIGHT_ENOUGH, UNNAMED, Against, Finding, Verdict
 from fedward.text import count
 
@@ -17,7 +17,7 @@ _MOST_CHAINED = 2
 """Exceptions up to which "and" joins them."""
 _MOST_GROUPS = 6
 """Groups without numbers that are named."""
-_MOST_COMPARED = 5
+MOST_COMPARED = 5
 """Other runs that get a sentence each, at most."""
 _MOST_UNCERTAIN = 14
 """Classes up to which those with few test images are named: the findings of a chest X-ray."""
@@ -77,7 +77,7 @@ def _exceptions(verdict: Verdict) -> list[str]:
     worse = [one.other for one in verdict.compared if one.is_worse]
     exceptions = [*_failures(verdict), *_gaps(verdict)]
     if worse:
-        exceptions.append(f"worse than {named(worse)}")
+        exceptions.append(f"worse than {named(worse, 'compared run')}")
     return exceptions
 
 
@@ -412,7 +412,7 @@ def took_no_part(verdict: Verdict) -> str:
     if tested.not_trained:
         sites = tested.not_trained
         sentences.append(
-            f"{len(sites)} of {all_sites} never trained{_in_brackets(sites)}: the model has seen "
+            f"{len(sites)} of {all_sites} never trained{in_brackets(sites)}: the model has seen "
             "none of their images."
         )
     if tested.without_training_images:
@@ -421,14 +421,14 @@ def took_no_part(verdict: Verdict) -> str:
         only_evaluate = "only evaluates" if is_one else "only evaluate"
         they_have = "it has" if is_one else "they have"
         sentences.append(
-            f"{len(sites)} of {all_sites} {only_evaluate} the model{_in_brackets(sites)}: "
+            f"{len(sites)} of {all_sites} {only_evaluate} the model{in_brackets(sites)}: "
             f"{they_have} no training images."
         )
     if tested.not_evaluated:
         sites = tested.not_evaluated
         they_are = "it is" if len(sites) == 1 else "they are"
         sentences.append(
-            f"{len(sites)} of {all_sites} did not evaluate the model{_in_brackets(sites)}; "
+            f"{len(sites)} of {all_sites} did not evaluate the model{in_brackets(sites)}; "
             f"{they_are} not in its numbers."
         )
     return " ".join(sentences)
@@ -451,13 +451,9 @@ def where_tested(verdict: Verdict) -> str:
     return f"It was tested at {sites}, {len(strangers)} of which did not train it."
 
 
-def _in_brackets(sites: Sequence[str]) -> str:
-    return f" ({', '.join(sites)})" if len(sites) <= MOST_NAMED else ""
-
-
 def comparisons(verdict: Verdict) -> list[str]:
     """Return a sentence on each other run that the model was compared with."""
-    return [_comparison(one) for one in verdict.compared[:_MOST_COMPARED]]
+    return [_comparison(one) for one in verdict.compared[:MOST_COMPARED]]
 
 
 def _comparison(against: Against) -> str:
@@ -491,13 +487,24 @@ def ask_human(verdict: Verdict) -> str:
         return (
             f"{unit.capitalize()}s like the tested ones need no human: it is right for 95 of 100."
         )
+    wanted, share = _advised(verdict)
+    if share is not None:
+        return (
+            f"Ask a human about the {of_hundred(share)} of 100 {unit}s that it is least sure "
+            f"about: it is right for at least {of_hundred(wanted)} of 100 of the others."
+        )
+    return f"Ask a human about every {unit}: it is not shown to be right for 95 of 100."
+
+
+def _advised(verdict: Verdict) -> tuple[float, float | None]:
+    """Return the largest share of right answers that a referral reaches, and the share to refer.
+
+    The share to refer is None where no referral reaches any.
+    """
     for wanted, share in reversed(verdict.referred):
         if share is not None:
-            return (
-                f"Ask a human about the {of_hundred(share)} of 100 {unit}s that it is least sure "
-                f"about: it is right for {of_hundred(wanted)} of 100 of the others."
-            )
-    return f"Ask a human about every {unit}: it is not shown to be right for 95 of 100."
+            return wanted, share
+    return RIGHT_ENOUGH, None
 
 
 def why_ask_always(verdict: Verdict) -> str:
@@ -526,7 +533,7 @@ def why_ask_always(verdict: Verdict) -> str:
         reasons.append("not every site trained it")
     worse = [one.other for one in verdict.compared if one.is_worse]
     if worse:
-        reasons.append(f"it is worse than {named(worse)}")
+        reasons.append(f"it is worse than {named(worse, 'compared run')}")
     if verdict.exclusive:
         reasons += _doubts_about_answers(verdict)
     return reasons[0] if reasons else ""
@@ -561,18 +568,18 @@ def _ask_about_findings(verdict: Verdict) -> str:
     reason = why_ask_always(verdict)
     if reason:
         return f"{every}: {reason}."
-    findings = refer_findings(verdict, [one.name for one in verdict.findings])
-    if len(findings.unproven) == len(verdict.findings):
+    findings = findings_to_read(verdict, [one.name for one in verdict.findings])
+    if len(findings.not_shown) == len(verdict.findings):
         return f"{every}: it is not shown to find {of_hundred(FOUND_ENOUGH)} of 100 of any finding."
-    always = [one.name for one in (*findings.missed, *findings.never_sure, *findings.unproven)]
+    always = [one.name for one in (*findings.missed, *findings.never_sure, *findings.not_shown)]
     if always:
         others = ""
-        if findings.some:
-            names = _few_names([finding.name for finding, _ in findings.some])
+        if findings.least_sure:
+            names = _few_names([finding.name for finding, _ in findings.least_sure])
             others = f" For {names}, about those that it is least sure of."
         return f"{every} for {_few_names(always)}.{others}"
-    if findings.some:
-        most, share = max(findings.some, key=lambda pair: pair[1])
+    if findings.least_sure:
+        most, share = max(findings.least_sure, key=lambda pair: pair[1])
         return (
             f"Ask a human about the {verdict.unit}s that it is least sure of, up to "
             f"{of_hundred(share)} of 100 for {most.name}."
@@ -580,28 +587,24 @@ def _ask_about_findings(verdict: Verdict) -> str:
     return f"{verdict.unit.capitalize()}s like the tested ones need no human."
 
 
-def referral(verdict: Verdict) -> list[str]:
-    """Return what a human has to read, and whether its confidence can be trusted.
+def other_referrals(verdict: Verdict) -> list[str]:
+    """Return what referrals other than the advised one bring, where each image has one answer.
 
     Where a human has to read every image, no number of images stands beside that. Empty for several
     findings.
     """
-    overall = verdict.overall
-    if overall is None:
+    if verdict.overall is None or why_ask_always(verdict):
         return []
-    if verdict.confidence is None:
-        return [
-            f"The counts of this run do not cover all test {verdict.unit}s, so the page cannot say "
-            "when to trust its confidence."
-        ]
-    if why_ask_always(verdict):
-        return [trust(verdict)]
-    sentences = [_surest(verdict, wanted, share) for wanted, share in verdict.referred]
-    all_right = f"Its answers are right for 95 of 100 {verdict.unit}s or more without a human."
-    return [*(sentences or [all_right]), trust(verdict)]
+    advised = _advised(verdict)
+    return [
+        _referral(verdict, wanted, share)
+        for wanted, share in verdict.referred
+        if (wanted, share) != advised
+    ]
 
 
-def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
+def _referral(verdict: Verdict, wanted: float, share: float | None) -> str:
+    """Return what a human has to read so that enough of the other answers are right."""
     unit = verdict.unit
     if share is None:
         return (
@@ -615,65 +618,121 @@ def _surest(verdict: Verdict, wanted: float, share: float | None) -> str:
 
 
 def trust(verdict: Verdict) -> str:
-    """Return whether its confidence can be trusted; empty without counts of it."""
-    if verdict.confidence is None or verdict.overall is None:
+    """Return whether its confidence can be trusted; empty for several findings."""
+    if verdict.overall is None:
         return ""
+    if verdict.confidence is None:
+        return (
+            f"The counts of this run do not cover all test {verdict.unit}s, so the page cannot say "
+            "when to trust its confidence."
+        )
     sure = verdict.confidence.mean
     low, high = verdict.overall.low, verdict.overall.high
-    answer = "On average yes"
+    answer = "On the whole yes"
     if high is not None and sure > high:
         answer = "No, it is surer than it is right"
     elif low is not None and sure < low:
         answer = "No, it is right more often than it is sure"
     return (
-        f"Can its confidence be trusted? {answer}: on average it is "
-        f"{of_hundred(sure)}\u00a0% sure, and is right for "
+        f"{answer}: on average it is {of_hundred(sure)}\u00a0% sure, and is right for "
         f"{of_hundred(verdict.overall.value)} of 100 {verdict.unit}s."
     )
 
 
 @dataclass(frozen=True)
-class ReferredFindings:
-    """The findings of a model that may name several, by what a human has to read."""
+class FindingsToRead:
+    """The findings of a model that may name several, by the images that a human has to read."""
 
-    alone: tuple[Finding, ...]
+    no_image: tuple[Finding, ...]
     """Answers are right often enough without a human, and the finding is found as often."""
-    unproven: tuple[Finding, ...]
-    """Answers are right often enough, and it was found as often on the tested images, but this is
-    not shown for others."""
-    some: tuple[tuple[Finding, float], ...]
-    """Findings, each with the share of images to read."""
+    least_sure: tuple[tuple[Finding, float], ...]
+    """Findings with the share of images, the least certain ones, that a human has to read."""
+    not_shown: tuple[Finding, ...]
+    """Read all: answers were right, and the finding found, often enough on the tested images, but
+    this is not shown for others."""
     missed: tuple[Finding, ...]
-    """Too many images with the finding are missed, whatever the share of right answers."""
+    """Read all: too many images with the finding are missed, whatever the share of right answers.
+    """
     never_sure: tuple[Finding, ...]
-    """No share is enough."""
+    """Read all: even the surest answers are not right often enough."""
 
 
-def refer_findings(verdict: Verdict, shown: Sequence[str]) -> ReferredFindings:
-    """Divide the findings named ``shown`` by what a human has to read."""
-    alone = []
-    unproven = []
-    some = []
+def findings_to_read(verdict: Verdict, names: Sequence[str]) -> FindingsToRead:
+    """Divide the findings with these names by the images that a human has to read."""
+    no_image = []
+    least_sure = []
+    not_shown = []
     missed = []
     never_sure = []
     is_whole = not why_ask_always(verdict)
     for finding in verdict.findings:
-        if finding.name not in shown:
+        if finding.name not in names:
             continue
-        share = finding.refer[-1]
+        share = finding.referred[-1]
         if finding.found.value < FOUND_ENOUGH:
             missed.append(finding)
         elif share is None:
             never_sure.append(finding)
         elif share > 0:
-            some.append((finding, share))
+            least_sure.append((finding, share))
         elif is_whole and _is_shown(finding):
-            alone.append(finding)
+            no_image.append(finding)
         else:
-            unproven.append(finding)
-    return ReferredFindings(
-        tuple(alone), tuple(unproven), tuple(some), tuple(missed), tuple(never_sure)
+            not_shown.append(finding)
+    return FindingsToRead(
+        tuple(no_image), tuple(least_sure), tuple(not_shown), tuple(missed), tuple(never_sure)
     )
+
+
+def reasons_by_finding(verdict: Verdict, names: Sequence[str]) -> list[str]:
+    """Return why a human has to read which images, of a model that may name several classes.
+
+    Empty where a human has to read every image, and where each image has one answer.
+
+    Args:
+        verdict: on the model.
+        names: of the findings to speak of.
+    """
+    if verdict.exclusive or why_ask_always(verdict):
+        return []
+    findings = findings_to_read(verdict, names)
+    wanted = of_hundred(RIGHT_ENOUGH)
+    found = of_hundred(FOUND_ENOUGH)
+    right = f"its answer, yes or no, is right for {wanted} of 100 images or more"
+    reasons = []
+    if findings.no_image:
+        reasons.append(f"{_names(findings.no_image)}: {right} without a human.")
+    if findings.not_shown:
+        reasons.append(
+            f"{_names(findings.not_shown)}: {right}, but it is not shown to find {found} of 100."
+        )
+    if findings.least_sure:
+        shares = [
+            f"{of_hundred(share)} of 100 for {one.name}" for one, share in findings.least_sure
+        ]
+        reasons.append(
+            f"For {wanted} right answers of 100 to the others, a human has to read of the images "
+            f"that it is least sure of: {', '.join(shares)}."
+        )
+    if findings.missed:
+        reasons.append(
+            f"{_names(findings.missed)}: it finds fewer than {found} of 100, however often its "
+            "“no” is right."
+        )
+    if findings.never_sure:
+        reasons.append(
+            f"{_names(findings.never_sure)}: not even its surest answers are shown to be right "
+            f"for {wanted} of 100 images."
+        )
+    return [
+        *reasons,
+        "For a rare finding, most correct answers are simply “no”. Also check in the table how "
+        "many it finds.",
+    ]
+
+
+def _names(findings: Sequence[Finding]) -> str:
+    return listed([finding.name for finding in findings])
 
 
 def _is_shown(finding: Finding) -> bool:

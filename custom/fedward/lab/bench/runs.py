@@ -24,6 +24,7 @@ from fedward.lab.simulation import Simulation, default_sites
 from fedward.report.rewriting import rewrite_report
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.run import Run
+from fedward.runs.settings import by_dotted_name
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
 from fedward.storage.disk import make_folder
@@ -437,7 +438,8 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
     if not (folder / "run.json").exists():
         return
     run = RunFolder.reopen(folder)
-    asked, ran = _settings(experiment), _settings(run.experiment)
+    asked = by_dotted_name(experiment.model_dump())
+    ran = by_dotted_name(run.experiment.model_dump())
     differing = [key for key in sorted({*asked, *ran}) if asked.get(key) != ran.get(key)]
     if differing:
         raise ConfigError(
@@ -459,17 +461,6 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
             expected=f"one from the weights in {model}, SHA-256 {wanted}" if model else fresh,
             found=f"one from others, SHA-256 {started_from}" if started_from else fresh,
         )
-
-
-def _settings(experiment: Experiment) -> dict[str, object]:
-    """Return key -> value of an experiment's settings; those of a part are PART.KEY."""
-    settings: dict[str, object] = {}
-    for key, value in experiment.model_dump().items():
-        if isinstance(value, dict):
-            settings |= {f"{key}.{part}": content for part, content in value.items()}
-        else:
-            settings[key] = value
-    return settings
 
 
 def note_images(out: Path, site_files: Path) -> None:
