@@ -24,7 +24,7 @@ from fedward.config import DataSpec, SyntheticData
 from fedward.flare.jobs.remote import UnreachableError
 from fedward.flare.jobs.submit import session
 from fedward.lab.synthetic import synthetic_site
-from fedward.security.policy import FILE
+from fedward.security.policy import POLICY_FILE
 
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
 SERVER = "localhost"
@@ -137,7 +137,9 @@ class Federation:
 
     def give_policy(self, hospital: str, **rules: Any) -> None:
         """Give a hospital a policy with these rules; the others have their defaults."""
-        (self.kit(hospital) / "local" / FILE).write_text(yaml.safe_dump(rules), encoding="utf-8")
+        (self.kit(hospital) / "local" / POLICY_FILE).write_text(
+            yaml.safe_dump(rules), encoding="utf-8"
+        )
 
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a participant's process, with its log in its kit; ``kit`` replaces its own kit."""

@@ -212,6 +212,7 @@ MAY_USE: dict[str, set[str]] = {
         "jobs",
         "methods",
         "nets",
+        "private",
         "protocol",
         "registry",
         "report",

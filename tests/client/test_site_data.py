@@ -78,7 +78,13 @@ def test_without_a_simulation_there_are_no_synthetic_images(tmp_path: Path) -> N
 
 
 def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
-    for name in ("hospital-b.yaml", "hospital-a.yaml", "server.yaml", policy.FILE, "notes.txt"):
+    for name in (
+        "hospital-b.yaml",
+        "hospital-a.yaml",
+        "server.yaml",
+        policy.POLICY_FILE,
+        "notes.txt",
+    ):
         (tmp_path / name).write_text(FILE)
     assert named_sites(tmp_path) == ["hospital-a", "hospital-b"]
 

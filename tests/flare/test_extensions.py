@@ -11,7 +11,7 @@ from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import controller, described_in, experiment_in, server_config
 from fedward.registry import extensions
-from fedward.security.policy import FILE, OPEN, Policy, extension_finding
+from fedward.security.policy import OPEN, POLICY_FILE, Policy, extension_finding
 from flare_app import config_folder, write_app
 from installed import install
 from tiny import tiny
@@ -62,7 +62,7 @@ def job(folder: Path, **names: str) -> MonaiTrainerExecutor:
 def allow(folder: Path, *rule: str) -> None:
     (folder / "local").mkdir(exist_ok=True)
     policy = {**OPEN.model_dump(mode="json"), "extensions": list(rule)}
-    (folder / "local" / FILE).write_text(yaml.safe_dump(policy))
+    (folder / "local" / POLICY_FILE).write_text(yaml.safe_dump(policy))
 
 
 @pytest.mark.proves(

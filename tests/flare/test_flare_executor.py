@@ -32,7 +32,7 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import answer_checks, wire
 from fedward.security.approvals import Approvals
-from fedward.security.policy import FILE, OPEN
+from fedward.security.policy import OPEN, POLICY_FILE
 from flare_app import JOB, config_folder, executor_of, write_app
 from tiny import tiny
 
@@ -243,7 +243,7 @@ def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
         "there is no file, so the defaults hold"
     )
     assert not arrays
-    (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
+    (tmp_path / "local" / POLICY_FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
     assert meta["steps"] == 2
 
@@ -264,7 +264,7 @@ def test_a_job_waits_under_the_scope_that_flare_runs_it_under(tmp_path, sent, mo
     experiment = tiny("fedavg")
     Context(tmp_path)  # It makes the folder of the kit's rules.
     rules = OPEN.model_dump(mode="json") | {"approval": "required"}
-    (tmp_path / "local" / FILE).write_text(yaml.safe_dump(rules))
+    (tmp_path / "local" / POLICY_FILE).write_text(yaml.safe_dump(rules))
     approvals = Approvals(tmp_path / "fedward" / "approvals")
     approvals.approve(experiment.digest, "with noise")
     for name, waits in (("", False), ("with noise", False), ("plain", True)):
@@ -376,7 +376,7 @@ def test_an_average_is_tracked_in_the_round_it_is_of(tmp_path, sent):
     experiment = tiny("fedavg", options={"average_decay": 0.5})
     executor = executor_of(tmp_path, experiment)
     model = build("small_cnn", 8, 3, seed=3).state_dict()
-    message = requests(experiment, Exchange(1, model, {}, part=1, over=True), ["site-1"])["site-1"]
+    message = requests(experiment, Exchange(1, model, {}, part=1), ["site-1"])["site-1"]
     result = executor.execute(
         TASK, pack_request(message.meta, message.arrays), Context(tmp_path), Signal()
     )

@@ -18,7 +18,7 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 from fedward.errors import ConfigError, RunError
 from fedward.flare.controller import ExperimentController
 from fedward.flare.jobs.status import STATS, describe, job_progress
-from fedward.flare.places import METRICS, named_folder
+from fedward.flare.places import METRICS_VARIABLE, named_folder
 from fedward.flare.workflows import FedPerlController
 from fedward.server.run_status import lines, progress
 from fedward.storage.lock import sole_writer
@@ -205,9 +205,9 @@ def test_a_job_that_tells_nothing_is_named_with_the_reason(answer, found):
 
 def test_metrics_are_written_where_the_environment_says(monkeypatch):
     monkeypatch.delenv("FEDWARD_METRICS", raising=False)
-    assert named_folder(METRICS) is None
+    assert named_folder(METRICS_VARIABLE) is None
     monkeypatch.setenv("FEDWARD_METRICS", "/data/metrics")
-    assert named_folder(METRICS) == Path("/data/metrics")
+    assert named_folder(METRICS_VARIABLE) == Path("/data/metrics")
     monkeypatch.setenv("FEDWARD_METRICS", "metrics")
     with pytest.raises(ConfigError, match="FEDWARD_METRICS"):
-        named_folder(METRICS)
+        named_folder(METRICS_VARIABLE)

@@ -47,7 +47,7 @@ from fedward.flare.kits.doctor.job import deployed
 from fedward.flare.kits.doctor.rows import Row
 from fedward.jobs import load_experiment
 from fedward.security.noise_rule import Rule
-from fedward.security.policy import FILE
+from fedward.security.policy import POLICY_FILE
 from fedward.security.privacy_ledger import enter, ledger_file
 from foreign_jobs import CLIENT, args, bring, component, edit
 
@@ -67,7 +67,7 @@ builders:
   - path: nvflare.lighter.impl.cert.CertBuilder
 """
 RULES = "local/resources.json.default"
-SHIPPED = Path(doctor.__file__).parents[1] / "templates" / FILE
+SHIPPED = Path(doctor.__file__).parents[1] / "templates" / POLICY_FILE
 NOW = datetime.now(UTC)
 
 
@@ -454,8 +454,18 @@ def test_no_local_folder(kit, job):
     [
         ("{", "fed_client.json"),
         ("[]", "a list"),
-        ("{}", "KeyError"),
-        ('{"servers": [], "client": {}}', "IndexError"),
+        ("{}", "no 'servers'"),
+        ('{"servers": [], "client": {}}', "an empty list"),
+        (
+            '{"servers": [{"name": "tiny", "service": {"target": "a:70000"}}], '
+            '"client": {"fqsn": "a"}}',
+            "the port 70000",
+        ),
+        (
+            '{"servers": [{"name": null, "service": {"target": "a:8002"}}], '
+            '"client": {"fqsn": "a"}}',
+            "a value of another kind",
+        ),
     ],
 )
 def test_a_configuration_that_cannot_be_read(kit, text, found):
@@ -474,7 +484,7 @@ def test_a_folder_without_a_configuration_or_with_two(kit):
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
 def test_a_key_that_others_can_read(kit, mode):
     (kit.startup / "client.key").chmod(mode)
-    kit.only_failure("private key", f"startup/client.key of mode {mode:04o}", "chmod 600")
+    kit.only_failure("private key", f"startup/client.key, mode {mode:04o}", "chmod 600")
 
 
 def test_a_key_of_encryption_that_others_can_read(kit):
@@ -484,7 +494,7 @@ def test_a_key_of_encryption_that_others_can_read(kit):
     file.chmod(0o600)
     assert kit.check()["private key"].status == "ok"
     file.chmod(0o644)
-    kit.only_failure("private key", "startup/client_context.tenseal of mode 0644")
+    kit.only_failure("private key", "startup/client_context.tenseal, mode 0644")
 
 
 @pytest.mark.parametrize(
@@ -890,7 +900,14 @@ def test_code_rights_of_a_server_and_of_flares_own_rules(kit, provisioned, tmp_p
 
 
 @pytest.mark.parametrize(
-    "text", [None, "{", "{}", '{"format_version": "1.0", "permissions": {"lead": {"byoc": 1}}}']
+    "text",
+    [
+        None,
+        "{",
+        "{}",
+        '{"format_version": "1.0", "permissions": {"lead": {"byoc": 1}}}',
+        '{"format_version": "1.0", "permissions": {"lead": {"byoc": [null]}}}',
+    ],
 )
 def test_code_rights_that_flare_cannot_read(kit, text):
     (kit.folder / "local" / "authorization.json.default").unlink()
@@ -1016,7 +1033,10 @@ def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
 
 def test_paths_of_a_container_are_not_those_of_the_machine(kit):
     kit.has_data(kind="npz", file="/mounted/images.npz")
-    (kit.startup / "start_docker.sh").touch()
+    kit.only_failure("data", "none at /mounted/images.npz")
+    kit.launcher(
+        "nvflare.app_opt.job_launcher.docker_launcher.ClientDockerJobLauncher", "docker_launcher"
+    )
     row = kit.check()["data"]
     assert row.status == "warning"
     assert row.found == "site hospital-a, field file: none at /mounted/images.npz"
@@ -1106,6 +1126,87 @@ def test_absurd_noise_fails(kit, name, value):
     noise = {"path": "fedward.flare.privacy.GaussianUpdateFilter", "args": args}
     kit.privacy({"name": "clinical", "task_result_filters": [noise]})
     kit.only_failure("privacy", f"GaussianUpdateFilter, {name}: expected")
+
+
+# --- files that cannot be read
+
+
+def written(content):
+    def write(path):
+        path.write_bytes(content)
+        path.chmod(0o600)
+
+    return write
+
+
+BROKEN = {
+    "empty": written(b""),
+    "no JSON": written(b"{a"),
+    "a list": written(b"[]"),
+    "null": written(b"null"),
+    "not UTF-8": written(b"\xff\xfe"),
+    "lists without end": written(b"[" * 100_000),
+    "a folder": Path.mkdir,
+}
+
+
+def broken_ways(path, harmless):
+    """Put something else in a file's place, one way after the other."""
+    path.parent.mkdir(exist_ok=True)
+    for way, write in BROKEN.items():
+        if way in harmless:
+            continue
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        write(path)
+        yield way
+
+
+@pytest.mark.parametrize(
+    ("file", "row", "harmless"),
+    [
+        ("startup/fed_client.json", "layout", ["a folder"]),
+        ("startup/client.crt", "certificate", ["a folder"]),
+        (RULES, "allow list", []),
+        ("local/resources.json", "allow list", []),
+        ("local/log_config.json", "log files", ["a folder"]),
+        ("local/privacy.json", "privacy", ["a folder"]),
+        ("local/authorization.json", "code rights", ["a folder"]),
+        ("local/comm_config.json", "own connections", []),
+        ("local/hospital-a.yaml", "data", ["a folder"]),
+        (f"local/{POLICY_FILE}", "policy", ["empty", "null"]),
+        ("fedward/draws.secret", "draws", []),
+        ("fedward/privacy-hospital-a.end.json", "noise", []),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_in_its_row(kit, file, row, harmless):
+    for way in broken_ways(kit.folder / file, harmless):
+        found = kit.check()
+        failed = {name for name, each in found.items() if each.status == "failed"}
+        assert failed == {row}, way
+        Kit.says(found[row])
+        said = " ".join((found[row].found, found[row].expected, found[row].remedy))
+        assert Path(file).name in said or row == "certificate", (way, said)
+        assert "Error:" not in said, (way, said)
+
+
+@pytest.mark.parametrize("listed", [None, {}, 3, [None], ["process_launcher"]])
+def test_components_that_are_no_list_of_components_are_told(kit, job, listed):
+    kit.rewrite(RULES, lambda content: content.update(components=listed))
+    kit.only_failure("launcher", "resources.json.default", "a list of components", job=job)
+
+
+@pytest.mark.parametrize("content", [None, 3, {"sites": None}, {"written": None, "sites": {}}])
+def test_a_servers_presence_that_cannot_be_read_is_told(provisioned, tmp_path, listener, content):
+    server = copy_of(provisioned / "localhost", tmp_path / "server")
+    server.rewrite(
+        "startup/fed_server.json",
+        lambda c: c["servers"][0]["service"].update(target=f"localhost:{listener.port}"),
+    )
+    (server.folder / "fedward").mkdir()
+    (server.folder / "fedward" / "presence.json").write_text(json.dumps(content))
+    server.only_failure("port", "presence.json", "a participant that runs writes it again")
 
 
 # --- a job

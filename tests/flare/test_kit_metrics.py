@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client import site_log
-from fedward.flare.kits.metrics import ANSWERS, KitMetrics
+from fedward.flare.kits.metrics import ANSWERS_FOLDER, KitMetrics
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import enter
@@ -298,4 +298,4 @@ def test_a_participants_metrics_import_no_torch(kits, name):
 
 
 def test_the_folder_of_answers_is_that_of_the_site_log():
-    assert ANSWERS == site_log.FOLDER
+    assert ANSWERS_FOLDER == site_log.FOLDER

@@ -22,7 +22,7 @@ from fedward.flare.kits.kit import open_kit
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import job_of
 from fedward.security.approvals import Approvals
-from fedward.security.policy import FILE, Policy
+from fedward.security.policy import POLICY_FILE, Policy
 from fedward.starting_model import Weights, first_model
 from finished_run import finished_run
 from foreign_jobs import SERVER, edit
@@ -48,7 +48,7 @@ def kit(tmp_path):
         json.dumps({"servers": [server], "client": {"fqsn": "hospital-b"}})
     )
     (folder / "local" / "privacy.json").write_text(json.dumps({"scopes": [{"name": "clinical"}]}))
-    shutil.copy(Path(policy.__file__).parents[1] / "templates" / FILE, folder / "local")
+    shutil.copy(Path(policy.__file__).parents[1] / "templates" / POLICY_FILE, folder / "local")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_each_shipped_job_keeps_every_rule_of_a_new_kit(kit, tmp_path, name):
     rules = rows(kit, job)
     refusing = {rule for rule, row in rules.items() if row.status != "ok"}
     assert refusing == REFUSING_RULES.get(name, set())
-    assert rules["policy"].found == f"local/{FILE}; all rules as by default"
+    assert rules["policy"].found == f"local/{POLICY_FILE}; all rules as by default"
     assert set(rules) == set(Policy.model_fields) - ONLY_AT_WORK | {"policy", "approval"}
 
 
@@ -101,14 +101,14 @@ def test_broken_rules_are_reported_one_by_one(kit, tmp_path, capsys):
 
 
 def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
-    (kit / "local" / FILE).write_text("noise: required")
+    (kit / "local" / POLICY_FILE).write_text("noise: required")
     job = exported(tmp_path / "job", clinical())
     assert rows(kit, job)["noise"].status == "failed"
     scopes = [{"name": "research"}, {"name": "clinical", "task_result_filters": [NOISE]}]
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes}))
     rules = rows(kit, job)
     assert rules["noise"].status == "ok"
-    assert rules["policy"].found == f"local/{FILE}; not the default: noise"
+    assert rules["policy"].found == f"local/{POLICY_FILE}; not the default: noise"
 
 
 def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
@@ -131,12 +131,12 @@ def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     assert f"starting_weights: [{digest}]\n" in printed.out
     assert f"starting_weights: none, the run starts from {digest}" in printed.err
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "failed"
-    (kit / "local" / FILE).write_text(f"starting_weights: [{digest}]")
+    (kit / "local" / POLICY_FILE).write_text(f"starting_weights: [{digest}]")
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "ok"
 
 
 def test_a_jobs_digest_can_be_copied_from_the_report(kit, tmp_path):
-    (kit / "local" / FILE).write_text("approval: required")
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
     job = exported(tmp_path / "job", clinical())
     lines = rows(kit, job)["approval"].lines()
     assert experiment_in(job / "app" / "config").digest in [line.strip() for line in lines]
@@ -170,14 +170,14 @@ def test_an_export_that_the_default_policy_refuses_brings_a_warning(tmp_path, ca
     ("spoil", "status", "expected"),
     [
         (lambda file: file.unlink(), "warning", "the default of each rule holds"),
-        (lambda file: file.chmod(0o664), "warning", "one that a group may change"),
-        (lambda file: file.chmod(0o666), "failed", "one that anybody may change"),
+        (lambda file: file.chmod(0o664), "warning", "mode 0664: a group may change it"),
+        (lambda file: file.chmod(0o666), "failed", "mode 0666"),
         (lambda file: file.write_text("minimum_answers: 3"), "failed", "minimum_answers: unknown"),
         (lambda file: file.write_text("{"), "failed", "expected the node content"),
     ],
 )
 def test_a_policy_that_cannot_be_trusted_is_reported(kit, spoil, status, expected):
-    spoil(kit / "local" / FILE)
+    spoil(kit / "local" / POLICY_FILE)
     row = rows(kit)["policy"]
     assert row.status == status
     assert expected in row.found
@@ -211,7 +211,7 @@ def test_a_foreign_name_that_is_not_admitted_is_reported(kit, tmp_path, monkeypa
     assert rules["rules"].status == "skipped"
     assert rules["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
     assert rules["extensions"].expected == "none"
-    assert f"change the rule in local/{FILE}" in rules["extensions"].remedy
+    assert f"change the rule in local/{POLICY_FILE}" in rules["extensions"].remedy
     assert "trap_module" not in sys.modules, "it is not even imported"
 
 
@@ -241,7 +241,7 @@ def test_rules_are_skipped_where_job_or_scopes_cannot_be_read(kit, tmp_path):
 def test_the_weights_that_a_job_names_are_looked_for(
     kit, tmp_path, monkeypatch, content, folder, status, expected
 ):
-    (kit / "local" / FILE).write_text("weights_files: any")
+    (kit / "local" / POLICY_FILE).write_text("weights_files: any")
     monkeypatch.delenv("FEDWARD_WEIGHTS", raising=False)
     if folder:
         monkeypatch.setenv("FEDWARD_WEIGHTS", str(tmp_path))
@@ -255,6 +255,35 @@ def test_the_weights_that_a_job_names_are_looked_for(
     assert row.found.startswith(expected.format(folder=tmp_path))
 
 
+def test_an_approval_that_cannot_be_read_is_told_beside_the_rules(kit, tmp_path):
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
+    job = exported(tmp_path / "job", clinical())
+    digest = experiment_in(job / "app" / "config").digest
+    assert approve(kit, digest) == 0
+    (file,) = (kit / "fedward" / "approvals").glob("*.json")
+    file.write_text("null")
+    rules = rows(kit, job)
+    assert rules["approval"].status == "failed"
+    assert file.name in rules["approval"].found
+    assert rules["minimum_sites"].status == "ok"
+
+
+def test_a_folder_that_nothing_names_leaves_policy_and_rules_as_they_are(
+    kit, tmp_path, monkeypatch
+):
+    """Jobs in containers keep secret and approvals in a folder of their own."""
+    monkeypatch.delenv("FEDWARD_STATE", raising=False)
+    resources = {"components": [{"id": "docker_launcher"}]}
+    (kit / "local" / "resources.json").write_text(json.dumps(resources))
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
+    rules = rows(kit, exported(tmp_path / "job", clinical()))
+    assert rules["policy"].found == f"local/{POLICY_FILE}; not the default: approval"
+    for name in ("draws", "approval"):
+        assert rules[name].status == "skipped"
+        assert "FEDWARD_STATE" in rules[name].found
+    assert rules["minimum_sites"].status == "ok"
+
+
 # --- fedward approve
 
 
@@ -263,7 +292,7 @@ def approve(kit: Path, *arguments: str) -> int:
 
 
 def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
-    (kit / "local" / FILE).write_text("approval: required")
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
     experiment = clinical()
     approvals = kit / "fedward" / "approvals"
     assert approve(kit) == 0
@@ -294,7 +323,7 @@ def two_scopes(kit: Path, **more: str) -> None:
         {"name": "plain", "task_result_filters": []},
     ]
     (kit / "local" / "privacy.json").write_text(json.dumps({"scopes": scopes, **more}))
-    (kit / "local" / FILE).write_text("approval: required")
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
 
 
 @pytest.mark.proves(
@@ -336,7 +365,7 @@ def test_among_several_scopes_without_a_default_the_administrator_names_one(kit,
 
 def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
     """Let a job ask at a hospital that approves each one; return the lines with its settings."""
-    (kit / "local" / FILE).write_text("approval: required")
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
     assert not Approvals(kit / "fedward" / "approvals").ask(experiment, "clinical")
     assert approve(kit) == 0
     out = capsys.readouterr().out
@@ -440,7 +469,7 @@ def test_a_job_with_settings_that_are_gone_hides_no_other(
 
 
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
-    (kit / "local" / FILE).write_text("approval: required")
+    (kit / "local" / POLICY_FILE).write_text("approval: required")
     job = exported(tmp_path / "job", clinical())
     digest = experiment_in(job / "app" / "config").digest
     waits = rows(kit, job)["approval"]

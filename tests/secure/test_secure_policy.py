@@ -16,7 +16,7 @@ from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.methods.weight_limits import effective_number
-from fedward.security.policy import FILE
+from fedward.security.policy import POLICY_FILE
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
 from reported import progress_with
@@ -44,7 +44,7 @@ def lead(federation: Federation) -> Iterator[Session]:
 @pytest.fixture
 def policy(federation: Federation) -> Iterator[Callable[..., None]]:
     """Gives the victim a policy for the time of a test."""
-    file = federation.kit(VICTIM) / "local" / FILE
+    file = federation.kit(VICTIM) / "local" / POLICY_FILE
     original = file.read_text()
     yield lambda **rules: federation.give_policy(VICTIM, **rules)
     file.write_text(original)

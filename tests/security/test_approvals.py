@@ -215,19 +215,27 @@ def a_pipe(path: Path, approved: str) -> None:
     os.mkfifo(path)
 
 
-def no_entry(path: Path, approved: str) -> None:
-    path.write_text("[]")
+def a_folder(path: Path, approved: str) -> None:
+    path.mkdir()
 
 
-FORGERIES = [
-    linked,
-    in_a_linked_folder,
-    with_mode(0o606),
-    with_mode(0o620),
-    in_an_open_folder,
-    of_another_job,
-]
-FORGERIES += [a_pipe, no_entry]
+def of_another_account(path: Path, approved: str) -> None:
+    path.write_text(approved)
+    os.chown(path, 12345, -1)
+
+
+def with_text(text: str):
+    def write(path: Path, approved: str) -> None:
+        path.write_text(text)
+
+    return write
+
+
+def with_changes(**changes: object):
+    def write(path: Path, approved: str) -> None:
+        path.write_text(json.dumps({**json.loads(approved), **changes}))
+
+    return write
 
 
 @pytest.mark.proves(
@@ -244,8 +252,19 @@ FORGERIES += [a_pipe, no_entry]
         with_mode(0o620),
         in_an_open_folder,
         of_another_job,
+        pytest.param(
+            of_another_account,
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
+        ),
         a_pipe,
-        no_entry,
+        a_folder,
+        with_text(""),
+        with_text("[]"),
+        with_text("null"),
+        with_text("[" * 100_000),
+        with_changes(approved=True),
+        with_changes(scope=None),
+        with_changes(until="2099-01-01"),
     ],
 )
 def test_a_forged_approval_is_not_believed(tmp_path, caplog, forge):

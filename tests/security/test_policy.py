@@ -27,8 +27,8 @@ from fedward.protocol import wire
 from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.security.policy import (
-    FILE,
     OPEN,
+    POLICY_FILE,
     Circumstances,
     Policy,
     PolicyError,
@@ -39,7 +39,7 @@ from fedward.sites import Rejected
 from fedward.sites.sampling import virtual_client
 from hospital import HERE, fresh, hospital, request
 
-SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
+SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / POLICY_FILE
 
 
 def site(
@@ -933,7 +933,7 @@ SPOILT = {
     "spoilt", [*SPOILT, "written by anybody", "a folder", "binary", "a link to nowhere"]
 )
 def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoilt):
-    file = tmp_path / FILE
+    file = tmp_path / POLICY_FILE
     if spoilt == "a folder":
         file.mkdir()
     elif spoilt == "a link to nowhere":  # such as to a disk that is not there
@@ -954,12 +954,12 @@ def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoil
 
 
 def test_an_empty_policy_has_all_defaults(tmp_path):
-    (tmp_path / FILE).write_text("# nothing\n")
-    assert read_policy(tmp_path / FILE) == Policy()
+    (tmp_path / POLICY_FILE).write_text("# nothing\n")
+    assert read_policy(tmp_path / POLICY_FILE) == Policy()
 
 
 def test_a_changed_policy_counts_from_the_next_request(tmp_path):
-    file = tmp_path / FILE
+    file = tmp_path / POLICY_FILE
     experiment = hospital()
     here = from_file(tmp_path, experiment, file)
     assert "error" not in here.handle(request(experiment)).meta
@@ -972,11 +972,11 @@ def test_a_link_to_a_policy_is_followed_to_who_may_change_it(tmp_path):
     """As a cluster mounts it."""
     target = tmp_path / "data"
     target.write_text("minimum_replies: 5")
-    (tmp_path / FILE).symlink_to(target)
-    assert read_policy(tmp_path / FILE).minimum_replies == 5
+    (tmp_path / POLICY_FILE).symlink_to(target)
+    assert read_policy(tmp_path / POLICY_FILE).minimum_replies == 5
     target.chmod(0o666)
-    with pytest.raises(ConfigError, match="anybody may change"):
-        read_policy(tmp_path / FILE)
+    with pytest.raises(ConfigError, match="not everybody may write to, found mode 0666"):
+        read_policy(tmp_path / POLICY_FILE)
 
 
 def test_the_policy_of_one_user_with_all_data_forbids_nothing(tmp_path):

@@ -24,7 +24,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
-from fedward.security.secret import BYTES, FILE, site_secret
+from fedward.security.secret import SECRET_BYTES, SECRET_FILE, site_secret
 from hospital import HERE, fresh, hospital, request
 from starting import initial_model
 from tiny import tiny
@@ -50,11 +50,13 @@ def test_it_is_made_once_for_its_owner_alone(tmp_path):
         secret = site_secret(folder)
     finally:
         os.umask(before)
-    assert len(secret) == BYTES == 32
-    assert site_secret(folder) == secret == (folder / FILE).read_bytes()
-    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
+    assert len(secret) == SECRET_BYTES == 32
+    assert site_secret(folder) == secret == (folder / SECRET_FILE).read_bytes()
+    assert stat.S_IMODE((folder / SECRET_FILE).stat().st_mode) == 0o600
     assert site_secret(tmp_path / "another") != secret
-    assert [path.name for path in folder.iterdir() if not path.name.endswith(".lock")] == [FILE]
+    assert [path.name for path in folder.iterdir() if not path.name.endswith(".lock")] == [
+        SECRET_FILE
+    ]
 
 
 def test_processes_that_ask_at_once_get_the_same(tmp_path):
@@ -125,15 +127,15 @@ SPOILT = [
 def test_one_that_others_may_know_or_that_is_damaged_is_refused(tmp_path, spoil):
     experiment = hospital()
     assert site(tmp_path, experiment).handle(request(experiment)).arrays
-    spoil(tmp_path / FILE)
-    with pytest.raises(ConfigError, match=FILE):
+    spoil(tmp_path / SECRET_FILE)
+    with pytest.raises(ConfigError, match=SECRET_FILE):
         site_secret(tmp_path)
     here = site(tmp_path, experiment)
     answer = here.handle(request(experiment, round_=2))
     assert answer.meta["refused"]
     assert not answer.arrays
     assert "data" not in vars(here), "it is refused before any data are read"
-    assert FILE not in answer.meta["error"]
+    assert SECRET_FILE not in answer.meta["error"]
     assert str(tmp_path) not in answer.meta["error"]
 
 
@@ -183,13 +185,13 @@ def test_draws_depend_on_the_secret(tmp_path, method, options, changes, task):
     )
     (tmp_path / "again").mkdir()
     site_secret(tmp_path / "one")
-    (tmp_path / "again" / FILE).write_bytes((tmp_path / "one" / FILE).read_bytes())
-    (tmp_path / "again" / FILE).chmod(0o600)
+    (tmp_path / "again" / SECRET_FILE).write_bytes((tmp_path / "one" / SECRET_FILE).read_bytes())
+    (tmp_path / "again" / SECRET_FILE).chmod(0o600)
     updates = [flat(client.handle(asked)) for client in (one, again, other, open_)]
     assert np.array_equal(updates[0], updates[1]), "the same secret, as in a run that is resumed"
     for number, update in enumerate(updates[2:], 2):
         assert not np.allclose(updates[0], update, rtol=1e-3, atol=0), number
-    assert not (tmp_path / "open" / FILE).exists()
+    assert not (tmp_path / "open" / SECRET_FILE).exists()
 
 
 def test_first_labels_are_drawn_by_the_secret(tmp_path):
@@ -215,7 +217,7 @@ def test_a_simulation_has_no_secret(tmp_path):
     experiment = hospital()
     here = new_client(HERE, experiment, tmp_path)
     assert here.handle(request(experiment)).arrays
-    assert not list(tmp_path.rglob(f"*{FILE}*"))
+    assert not list(tmp_path.rglob(f"*{SECRET_FILE}*"))
 
 
 def test_it_is_in_no_answer_no_log_and_no_other_file(tmp_path, caplog):
@@ -233,7 +235,7 @@ def test_it_is_in_no_answer_no_log_and_no_other_file(tmp_path, caplog):
     for array in answer.arrays.values():
         assert secret not in array.tobytes()
     for file in tmp_path.rglob("*"):
-        if file.is_file() and file.name != FILE:
+        if file.is_file() and file.name != SECRET_FILE:
             content = file.read_bytes()
             assert secret not in content, file
             assert secret.hex().encode() not in content, file

@@ -9,7 +9,8 @@ such as its launcher and its privacy filters, needs no entry: FLARE looks the li
 
 from typing import Literal
 
-Role = Literal["site", "server"]
+JobSide = Literal["site", "server"]
+"""Where a part of a job runs."""
 
 EXECUTOR = "fedward.flare.executor.MonaiTrainerExecutor"
 TRAINER = "monai.engines.Trainer"
@@ -36,20 +37,20 @@ CONTROLLERS = {
 METHOD_CONTROLLER = "fedward.flare.workflows.MethodController"
 """The controller of all other methods, also those of other packages."""
 
-ALLOWED: dict[Role, tuple[str, ...]] = {
+ALLOWED: dict[JobSide, tuple[str, ...]] = {
     "site": (EXECUTOR, TO_SERVER),
     "server": (*CONTROLLERS.values(), METHOD_CONTROLLER, TENSORBOARD),
 }
 
 APP_CHECK = "fedward.flare.kits.apps.AppCheck"
-LAUNCHER: dict[Role, str] = {
+LAUNCHER: dict[JobSide, str] = {
     "site": "fedward.flare.launchers.SiteJobLauncher",
     "server": "fedward.flare.launchers.ServerJobLauncher",
 }
-METRICS = "fedward.flare.kits.metrics.KitMetrics"
+KIT_METRICS = "fedward.flare.kits.metrics.KitMetrics"
 CONSOLE = "fedward.flare.console"
 """Module that a user's kit runs as FLARE's console."""
-ENTRIES = "fedward.flare.logs.OneEntryARecord"
-ERRORS = "fedward.flare.logs.JobsThatStart"
-PRESENCE = "fedward.flare.kits.presence.KitPresence"
+ONE_ENTRY_A_RECORD = "fedward.flare.logs.OneEntryARecord"
+JOBS_THAT_START = "fedward.flare.logs.JobsThatStart"
+KIT_PRESENCE = "fedward.flare.kits.presence.KitPresence"
 """What the kits' own files name besides."""

@@ -18,7 +18,7 @@ from fedward.flare.jobs.artifacts import write_artifacts
 from fedward.flare.jobs.configurations import SYNTHETIC, described
 from fedward.flare.jobs.status import STATS
 from fedward.flare.places import (
-    METRICS,
+    METRICS_VARIABLE,
     named_folder,
     put_into_results,
     put_reason,
@@ -116,7 +116,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         job_id = self.fl_ctx.get_job_id()
         job_meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         folder = run_folder(workspace, job_id, job_meta)
-        metrics_folder = named_folder(METRICS)
+        metrics_folder = named_folder(METRICS_VARIABLE)
         if metrics_folder:
             self._metrics = JobMetrics(metrics_folder, job_meta.get("name", job_id), job_id)
         init = None

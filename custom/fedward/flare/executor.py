@@ -181,10 +181,10 @@ def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool, str]":
     by the job's meta, and its filters are those that run.
     """
     from fedward.flare.privacy import adds_noise
-    from fedward.security.policy import FILE, read_policy
+    from fedward.security.policy import POLICY_FILE, read_policy
 
     workspace = fl_ctx.get_engine().get_workspace()
-    file = Path(workspace.get_site_config_dir()) / FILE
+    file = Path(workspace.get_site_config_dir()) / POLICY_FILE
     scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
     return partial(read_policy, file), adds_noise(scope), scope.name if scope else ""
 

@@ -1,6 +1,5 @@
 """The folders and files of a server or site that FLARE runs."""
 
-import json
 import os
 import re
 import shutil
@@ -10,38 +9,36 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from nvflare.apis.fl_constant import WorkspaceConstants
 from nvflare.apis.job_def import JobMetaKey, get_custom_props
 from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedward.errors import ConfigError
+from fedward.flare.kits.resources import runs_in_containers
 from fedward.sites import named_sites
 from fedward.terminal import reason
 
-RUNS = "FEDWARD_RUNS"
+RUNS_VARIABLE = "FEDWARD_RUNS"
 """Environment variable: the server keeps its runs here, and continues a run that it finds."""
 
-RUN = "fedward_run"
+RUN_PROPERTY = "fedward_run"
 """Custom property of a job's meta: which run it begins or continues."""
 
-ERROR = "error.txt"
+ERROR_FILE = "error.txt"
 """File in the results of a job whose run did not begin: why."""
 
-METRICS = "FEDWARD_METRICS"
+METRICS_VARIABLE = "FEDWARD_METRICS"
 """Environment variable: server and sites write metrics for Prometheus into this folder."""
 
-STATE = "FEDWARD_STATE"
+STATE_VARIABLE = "FEDWARD_STATE"
 """Environment variable: a participant's own folder.
 
 It is needed where a job runs in a container that sees only that job's files."""
 
-_CONTAINERS = {"docker_launcher", "k8s_launcher"}
-"""Components of FLARE that start a container for each job.
+OWN_FOLDER = "fedward"
+"""Folder in a kit with what the participant keeps, unless that variable names another."""
 
-Of the kit, the container sees ``startup`` and ``local`` alone."""
-
-SITES = "FEDWARD_SITES"
+SITES_VARIABLE = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
 
 
@@ -54,28 +51,31 @@ def site_folders(workspace: Workspace) -> list[Path]:
         ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
     folders = [Path(workspace.get_site_config_dir())]
-    further = named_folder(SITES)
+    further = named_folder(SITES_VARIABLE)
     if further:
         named_sites(further)  # Raises if there is no site's file.
         folders.append(further)
     return folders
 
 
-def state_folder(kit: Path) -> Path:
-    """Return a participant's own folder, which outlives its processes and its jobs.
+def own_folder(kit: Path) -> Path:
+    """Return a participant's own folder, as its own process sees it.
 
     It is ``FEDWARD_STATE``, by default ``fedward`` in the kit.
+    """
+    return named_folder(STATE_VARIABLE) or kit / OWN_FOLDER
+
+
+def state_folder(kit: Path) -> Path:
+    """Return a participant's own folder for what its jobs keep, which outlives all processes.
 
     Raises:
         ConfigError: each job has a container of its own and the variable is not set: the privacy
             budget and all else that a site keeps would be lost with the container.
     """
-    named = named_folder(STATE)
-    if named:
-        return named
-    if _in_containers(kit):
+    if not named_folder(STATE_VARIABLE) and runs_in_containers(kit):
         raise ConfigError(
-            f"environment variable {STATE}",
+            f"environment variable {STATE_VARIABLE}",
             expected="a mounted folder, since each job runs in a container of its own",
             found="none",
             remedy=(
@@ -83,7 +83,7 @@ def state_folder(kit: Path) -> Path:
                 "See docs/containers.md."
             ),
         )
-    return kit / "fedward"
+    return own_folder(kit)
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
@@ -108,11 +108,11 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
     Raises:
         ConfigError: a run, a submitter or a job whose name could lead out of the folder.
     """
-    runs = named_folder(RUNS)
+    runs = named_folder(RUNS_VARIABLE)
     simulated = job_id == SimulatorConstants.JOB_NAME
     if simulated and not runs:
         return results_folder(workspace, job_id)
-    run = get_custom_props(job, {}).get(RUN)
+    run = get_custom_props(job, {}).get(RUN_PROPERTY)
     if run is not None:
         name = _safe_name("run", run)
     elif runs:
@@ -144,7 +144,7 @@ def run_id(job: Mapping[str, Any]) -> str | None:
     Args:
         job: the job's meta, in which the server has written the submitter.
     """
-    run = get_custom_props(job, {}).get(RUN)
+    run = get_custom_props(job, {}).get(RUN_PROPERTY)
     if not isinstance(run, str) or not re.fullmatch("[0-9a-f]{32}", run):
         return None
     user = str(job.get(JobMetaKey.SUBMITTER_NAME))
@@ -172,21 +172,7 @@ def put_reason(error: Exception, results: Path) -> None:
     """Write into a job's results why its run did not begin."""
     text = reason(str(error) or type(error).__name__)
     results.mkdir(parents=True, exist_ok=True)
-    (results / ERROR).write_text(f"{text}\n", encoding="utf-8")
-
-
-def resources(kit: Path) -> Path:
-    """Return the file that says what may run: the participant's own, else the one of the kit."""
-    own = kit.joinpath(WorkspaceConstants.SITE_FOLDER_NAME, WorkspaceConstants.RESOURCES_CONFIG)
-    return own if own.exists() else own.with_name(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
-
-
-def _in_containers(kit: Path) -> bool:
-    try:
-        content = json.loads(resources(kit).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return False  # FLARE does not start without such a file, or with one it cannot read.
-    return any(component.get("id") in _CONTAINERS for component in content.get("components", []))
+    (results / ERROR_FILE).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _safe_name(kind: str, name: Any) -> str:

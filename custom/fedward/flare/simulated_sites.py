@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError
-from fedward.flare.places import SITES, named_folder
+from fedward.flare.places import SITES_VARIABLE, named_folder
 from fedward.sites import find_site_file, load_site
 from fedward.sites.check import site_problems
 from fedward.sites.files import is_dicom, series_files
@@ -34,7 +34,7 @@ def require_usable_site_files(
         ConfigError: the variable is set, and a site has no file or one that the job cannot use. The
             text has the commands that run a job for these files.
     """
-    folder = named_folder(SITES)
+    folder = named_folder(SITES_VARIABLE)
     if folder is None:
         return
     problems = site_problems(sites, folders, spec)
@@ -44,9 +44,9 @@ def require_usable_site_files(
     # The first sentence says what is wrong. What to do follows from the job here.
     problem = problems[first].split(". ")[0].removesuffix(".")
     raise ConfigError(
-        f"Job {job} does not fit the site files of {SITES}, {folder}: {first}, {problem}",
+        f"Job {job} does not fit the site files of {SITES_VARIABLE}, {folder}: {first}, {problem}",
         f"Export a job that does, `fedward jobs own --only {job} --site-files {folder}`, and run "
-        f"own/{job}; or unset {SITES} to train on synthetic images.",
+        f"own/{job}; or unset {SITES_VARIABLE} to train on synthetic images.",
     )
 
 

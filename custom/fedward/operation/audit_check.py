@@ -10,7 +10,8 @@ from typing import Any
 from fedward.digests import arrays_digest, digest, file_digest
 from fedward.evaluation.selection import named_mean
 from fedward.methods import job_of
-from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.evaluation_turn import evaluation_turn
 from fedward.methods.survey import Survey
 from fedward.operation.log_check import check_logs
 from fedward.operation.result_check import check_results
@@ -28,7 +29,7 @@ from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
 """Errors from whole lines that are not of this version, or hold impossible values."""
 
-_SIDECAR = ("method", "net", "pretrained", "data", "seed")
+_SIDECAR_SETTINGS = ("method", "net", "pretrained", "data", "seed")
 """Settings of the experiment that a model's sidecar repeats."""
 
 
@@ -308,7 +309,7 @@ def _check_model(
 ) -> None:
     """Compare a model with the one that sites were sent, and its sidecar with the experiment."""
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    for key in _SIDECAR:
+    for key in _SIDECAR_SETTINGS:
         if about[key] != run.info.experiment[key]:
             expected = f"{name}.json with {key} of the experiment"
             raise fault(1, expected, "others: the file was changed")

@@ -19,7 +19,7 @@ import psutil
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit, job_store, open_kit
-from fedward.flare.places import RUNS, named_folder
+from fedward.flare.places import RUNS_VARIABLE, named_folder
 from fedward.operation.folders import is_kit, run_folders
 from fedward.storage.lock import is_held, sole_writer
 
@@ -165,7 +165,7 @@ def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
     running = {word for words in command_lines for word in words}
     yield from _jobs(kit.folder, "FLARE's folder of a job", before, running)
     if kit.role == "server":
-        runs = named_folder(RUNS) or kit.state / "runs"
+        runs = named_folder(RUNS_VARIABLE) or kit.state / "runs"
         yield from _in_runs(runs, run_folders(runs), before, models)
         yield from _jobs(job_store(kit), "FLARE's copy of a job and its results", before, running)
         return

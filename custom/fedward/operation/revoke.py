@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError
-from fedward.flare.kits.kit import open_kit, read_json, reading
+from fedward.flare.kits.kit import open_kit
+from fedward.flare.kits.reading import read_json, reading
 from fedward.storage.disk import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
@@ -18,10 +19,11 @@ _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
 
 
 def revoke(folder: Path, names: Sequence[str]) -> Path:
-    """Refuse every command of these users at the server, from its next start on.
+    """Refuse all that these users ask of the server, from its next start on.
 
     FLARE has no list of revoked certificates: the users can still log in, also with a session from
-    before, but each of their commands is refused. To revoke a user twice changes nothing.
+    before, but their commands about jobs and the server are refused. Commands to a site, such as
+    its restart, are left to the site's own rules. To revoke a user twice changes nothing.
 
     Args:
         folder: the server's kit.

@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fedward.methods.algorithm import Algorithm, evaluation_turn
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.evaluation_turn import evaluation_turn
 from fedward.methods.survey import Survey
 from fedward.operation.site_record import Row
 from fedward.storage import chain
@@ -157,8 +158,7 @@ class ServerRecord:
         Raises:
             RunError: a line is not as fedward writes it, and readers might see another row in it.
         """
-        for number, row in self.numbered_rows(log):
-            del number
+        for _, row in self.numbered_rows(log):
             yield row
 
     def numbered_rows(self, log: str) -> Iterator[tuple[int, dict[str, Any]]]:

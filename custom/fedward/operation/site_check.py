@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_args
 
 from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
-from fedward.methods.algorithm import evaluation_turn
+from fedward.methods.evaluation_turn import evaluation_turn
 from fedward.operation.server_record import (
     AnsweredExchange,
     Evaluation,

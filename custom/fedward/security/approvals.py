@@ -8,24 +8,26 @@ one file per scope in the site's own folder.
 
 import hashlib
 import json
-import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter
 
 from fedward import private
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of
 from fedward.storage.audit import now
 from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
 
-FOLDER = "approvals"
+APPROVALS_FOLDER = "approvals"
 """Name of the folder with these files, in the site's own folder."""
+
+_NO_ENTRY = "something other than the entry of a job"
 
 _FILE_NAME = re.compile(r"[0-9a-f]{64}(-[0-9a-f]{16})?\.json")
 
@@ -33,6 +35,8 @@ _FILE_NAME = re.compile(r"[0-9a-f]{64}(-[0-9a-f]{16})?\.json")
 @dataclass(frozen=True)
 class Entry:
     """What a site knows about one job under one privacy scope."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     digest: str
     """Digest of the job's experiment: 64 hexadecimal digits."""
@@ -54,11 +58,15 @@ class Entry:
         return f"{self.digest}-{hashlib.sha256(self.scope.encode()).hexdigest()[:16]}.json"
 
 
+_ENTRY = TypeAdapter(Entry)
+
+
 class Approvals:
     """The files with the entries, which their owner alone may read.
 
-    A file that other accounts may write to, or a link, is not trusted: reading it raises
-    ConfigError.
+    A file that does not meet :data:`fedward.private.RECORD` is not trusted, nor is any file in a
+    folder that does not: whoever may write there could put a withdrawn approval back. Reading one
+    raises ConfigError.
 
     Args:
         folder: the folder with the files.
@@ -85,16 +93,21 @@ class Approvals:
     def _read(self, path: Path) -> Entry | None:
         """Return the entry in a file; None if there is no such file."""
         try:
-            _require_own(self._folder, self._folder.lstat())
-            with open(path, encoding="utf-8", opener=_open_without_links) as file:
-                _require_own(path, os.fstat(file.fileno()))
-                entry = Entry(**json.load(file))
-            belongs_here = entry.file == path.name
+            problem = private.fault(self._folder.lstat(), private.RECORD)
+            if problem:
+                raise _untrusted(self._folder, problem)
+            content = json.loads(private.read(path, private.RECORD))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise _untrusted(path, f"{type(error).__name__}: {error}") from error
-        if not belongs_here:
+        except (OSError, ValueError) as error:
+            raise _untrusted(path, reason_of(error)) from error
+        except RecursionError as error:
+            raise _untrusted(path, _NO_ENTRY) from error
+        try:
+            entry = _ENTRY.validate_python(content)
+        except ValueError as error:
+            raise _untrusted(path, _NO_ENTRY) from error
+        if entry.file != path.name:
             raise _untrusted(path, "the entry of another job")
         return entry
 
@@ -146,7 +159,7 @@ class Approvals:
                 stack.enter_context(locked(path))
             except OSError as error:
                 lock = path.with_name(f".{path.name}.lock")
-                raise _untrusted(lock, f"{type(error).__name__}: {error}") from error
+                raise _untrusted(lock, reason_of(error)) from error
             yield
 
     def _write(self, entry: Entry) -> None:
@@ -167,28 +180,10 @@ class Approvals:
         return self._folder / Entry(digest, scope=scope).file
 
 
-def _open_without_links(name: str, flags: int) -> int:
-    # A named pipe in the place of the file would block the site for ever without O_NONBLOCK.
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _require_own(path: Path, status: os.stat_result) -> None:
-    """Raise ConfigError unless a file or folder belongs to this account or to root, and to no link.
-
-    ``status``: what the operating system says of the opened file, so that it cannot be exchanged
-    between the check and the reading.
-    """
-    is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    others_may_write = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-    owner_is_trusted = status.st_uid in (0, os.geteuid())
-    if not is_file_or_folder or others_may_write or not owner_is_trusted:
-        raise _untrusted(path, "one that others may write to, or a link")
-
-
 def _untrusted(path: Path, found: str) -> ConfigError:
     return ConfigError(
         f"approval {path}",
-        "Remove it, and approve the job again.",
-        expected="a file of this account, which nobody else may write to",
+        "Remove it, and approve the job again, with the account of the site's service.",
+        expected=private.RECORD.expected,
         found=found,
     )

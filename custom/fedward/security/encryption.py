@@ -4,11 +4,11 @@ Cheon, Kim, Kim, Song: *Homomorphic encryption for arithmetic of approximate num
 2017, as computed by TenSEAL on Microsoft SEAL, with the contexts that NVIDIA FLARE's ``HEBuilder``
 puts into startup kits.
 
-CKKS answers with a small error, and somebody who sees both a ciphertext and the error of its
-decryption can compute the key (Li and Micciancio, *On the security of homomorphic encryption on
-approximate numbers*, EUROCRYPT 2021). The server sees both. So the numbers that are encrypted here
-are whole numbers ``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers
-again: the error, far below a half, is gone before anything leaves. A sum is exact, whatever the
+CKKS answers with a small error. Somebody who sees both a ciphertext and the error of its decryption
+can compute the key (Li and Micciancio, *On the security of homomorphic encryption on approximate
+numbers*, EUROCRYPT 2021). The server sees both. So the numbers that are encrypted here are whole
+numbers ``round(weight * update * 2^20)``, and a decrypted sum is rounded to whole numbers again.
+The error is far below a half, so it is gone before anything leaves. A sum is exact, whatever the
 order of its terms, and equal at every site.
 """
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WireError
-from fedward.methods.algorithm import Weight
+from fedward.methods.site_weights import SiteWeight
 from fedward.protocol import answer_checks, wire
 from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
@@ -31,7 +31,7 @@ def require_key(key: SiteKey | None) -> SiteKey:
     return key
 
 
-def seal(answer: Message, task: str, weight: Weight, key: SiteKey | None) -> Message:
+def seal(answer: Message, task: str, weight: SiteWeight, key: SiteKey | None) -> Message:
     """Return an answer with ciphertexts of its update, times its weight, in place of the update.
 
     An answer without an update stays as it is.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import canonical
-from fedward.errors import DataError, RunError
+from fedward.errors import DataError, RunError, reason_of
 from fedward.storage.chain import Chain, check_end, checked, parse, read
 from fedward.storage.disk import append, replacing
 
@@ -79,7 +79,10 @@ class KeptChain:
         # in one of them and not in the lines, and would look as if it had been cut.
         hashes_in_answers = self._hashes_in_answers()
         end = self._end()
-        lines, _ = read(self.path)
+        try:
+            lines, _ = read(self.path)
+        except OSError as error:
+            raise self.refused(self.path, "a file that can be read", reason_of(error)) from error
         if not end and (lines or hashes_in_answers):
             raise self.refused(self.path, f"its end in {self._end_path.name}", "no such file")
         try:
@@ -117,9 +120,9 @@ class KeptChain:
         for log in (self.path.parent / "answers").glob("*.jsonl"):
             try:
                 newest = next(self._hashes_in(log), "")
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                raise self.refused(log, "lines of the site's log of answers", reason) from error
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                expected = "lines of the site's log of answers"
+                raise self.refused(log, expected, _in_words(error)) from error
             if newest:
                 hashes.add(newest)
         return hashes
@@ -156,8 +159,8 @@ class KeptChain:
             if isinstance(end["lines"], int) and isinstance(end["last_hash"], str):
                 return {"lines": end["lines"], "last_hash": end["last_hash"]}
             found = repr(end)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            found = f"{type(error).__name__}: {error}"
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            found = _in_words(error)
         raise self.refused(self._end_path, "the number of lines and the last hash", found)
 
     def _keep_end(self, end: Mapping[str, Any]) -> None:
@@ -170,3 +173,10 @@ class KeptChain:
         return DataError(
             f"{self._kind.name} {path}", self._kind.remedy, expected=expected, found=found
         )
+
+
+def _in_words(error: Exception) -> str:
+    """Return what an error says of a file of JSON objects."""
+    if isinstance(error, TypeError | RecursionError):
+        return "other values"
+    return reason_of(error)

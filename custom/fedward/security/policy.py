@@ -4,7 +4,6 @@ The site checks each request against it before it reads data; see :mod:`fedward.
 """
 
 import math
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError, reason_of
 from fedward.faults import explain, names_in
@@ -23,7 +23,7 @@ from fedward.methods.survey import Survey
 from fedward.registry import METHODS, NETWORKS, Extension
 from fedward.yaml_text import read_yaml_file
 
-FILE = "fedward_policy.yaml"
+POLICY_FILE = "fedward_policy.yaml"
 """The policy's name in the folder ``local`` of a site's kit."""
 
 Names = Literal["any"] | Annotated[tuple[str, ...], Field(strict=False)]
@@ -201,16 +201,18 @@ def read_policy(file: Path) -> Policy:
     A rule that the file does not name has its default, and so have all rules without a file.
 
     Raises:
-        ConfigError: the file cannot be read, has an unknown or wrong rule, or everybody may write
-            to it.
+        ConfigError: the file cannot be read, has an unknown or wrong rule, or does not meet
+            :data:`fedward.private.RULES`.
     """
     try:
-        if file.stat().st_mode & stat.S_IWOTH:
+        # A link is followed: a cluster mounts its files as links.
+        problem = private.fault(file.stat(), private.RULES)
+        if problem:
             raise ConfigError(
                 f"policy {file}",
                 f"Look at its rules, then chmod o-w {file.name}.",
-                expected="a file of its owner",
-                found="one that anybody may change",
+                expected=private.RULES.expected,
+                found=problem,
             )
         content = read_yaml_file(file)
     except (OSError, ValueError) as error:
@@ -538,10 +540,10 @@ The smaller it is, the more weight decay and a proximal term draw the weight bac
 def forgetting(step: StepSize, settings: Settings) -> float:
     """Return the largest share of the changes made by earlier steps that one step may take back.
 
-    A step of SGD keeps ``1 - η (λ + μ) / (1 - β)`` of them, with the learning rate η, the weight
-    decay λ, the weight μ of a proximal term and the momentum β. Adam divides the gradient, which
-    has the decay and the proximal term in it, by its size, which is taken as ``_SMALL_GRADIENT``.
-    AdamW's decay is outside of that division.
+    A step of SGD keeps ``1 - η (λ + μ) / (1 - β)`` of them. Here η is the learning rate, λ the
+    weight decay, μ the weight of a proximal term, and β the momentum. Adam divides the gradient,
+    which has the decay and the proximal term in it, by its size, which is taken as
+    ``_SMALL_GRADIENT``. AdamW's decay is outside of that division.
     """
     decay = settings.weight_decay
     pull = settings.pull

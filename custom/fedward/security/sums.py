@@ -4,8 +4,8 @@ The sums of two sets of images that differ in one image reveal that image's numb
 So do the sums of one class, whatever happens to the other classes. The ledger covers all jobs, and
 notices when lines are missing (:mod:`fedward.security.kept_chain`). A line records that a run
 receives sums of a set of images, and is on the disk before the answer leaves. A set is known by two
-kinds of hashes: of the images' names, which stay the same if a job asks for images of another size,
-and of their pixels, which stay the same if the hospital renames its files.
+kinds of hashes. Those of the images' names stay the same if a job asks for images of another size.
+Those of their pixels stay the same if the hospital renames its files.
 """
 
 import secrets

@@ -25,7 +25,7 @@ from fedward.flare.jobs.configurations import Tracking
 from fedward.flare.jobs.export import SCRIPT, export_job
 from fedward.flare.jobs.submit import unfinished
 from fedward.flare.kits.kit import open_kit
-from fedward.flare.places import SITES
+from fedward.flare.places import SITES_VARIABLE
 from fedward.flare.plain_paths import plain_path
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.sites.data_file import read_data_file
@@ -118,7 +118,7 @@ def main(name: str, enter: Enter) -> None:
     if options.site_files and not options.kit:
         sites = enter(experiment, options.site_files)
         # FLARE's processes inherit the variable.
-        os.environ[SITES] = str(options.site_files.resolve())
+        os.environ[SITES_VARIABLE] = str(options.site_files.resolve())
     recipe = FedwardRecipe(experiment, name, options.tracking, sites)
     # A kit needs no simulator, to which paths can be odd.
     place = nullcontext(Path()) if options.kit else plain_path(Path())
@@ -148,7 +148,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--site-files",
         type=Path,
-        default=os.environ.get(SITES) or None,
+        default=os.environ.get(SITES_VARIABLE) or None,
         metavar="FOLDER",
         help="folder with a file SITE.yaml for each site, and perhaps data.json "
         "(default: $FEDWARD_SITES)",

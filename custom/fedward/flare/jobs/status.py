@@ -12,7 +12,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning, TargetTy
 
 from fedward.errors import RunError
 from fedward.flare.jobs.remote import RemoteSession
-from fedward.flare.places import RUN
+from fedward.flare.places import RUN_PROPERTY
 from fedward.runs.standing import continuing
 from fedward.server import run_status
 from fedward.terminal import one_line
@@ -112,7 +112,7 @@ def has_ended(meta: Mapping[str, Any]) -> bool:
 
 def run_of(meta: Mapping[str, Any]) -> str:
     """Return the name of a job's run: the one that the sender gave, else the job's id."""
-    return str((meta.get("custom_props") or {}).get(RUN) or meta.get("job_id"))
+    return str((meta.get("custom_props") or {}).get(RUN_PROPERTY) or meta.get("job_id"))
 
 
 def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:

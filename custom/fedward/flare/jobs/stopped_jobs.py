@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedward.flare.kits.kit import read_json, reading
+from fedward.flare.kits.reading import read_json, reading
 from fedward.storage.disk import make_folder, replacing
 
 

@@ -15,8 +15,8 @@ from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of
-from fedward.flare.kits.kit import reading
-from fedward.flare.places import ERROR, RUN
+from fedward.flare.kits.reading import reading
+from fedward.flare.places import ERROR_FILE, RUN_PROPERTY
 from fedward.runs.standing import continuing
 from fedward.terminal import one_line
 
@@ -55,7 +55,7 @@ def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
             job, Path(folder) / job.resolve().name, ignore=shutil.ignore_patterns(SCRIPT)
         )
         if run:
-            meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
+            meta["custom_props"] = {**meta.get("custom_props", {}), RUN_PROPERTY: run}
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         try:
             return flare.submit_job(str(copy))
@@ -185,7 +185,7 @@ def unfinished(run: Path) -> str:
 def _why_no_run(run: Path) -> str:
     """Return why a run did not begin, from the file that :mod:`fedward.flare.controller` writes."""
     try:
-        return one_line((run / ERROR).read_text(encoding="utf-8"))
+        return one_line((run / ERROR_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "the job ended before it began one"
 

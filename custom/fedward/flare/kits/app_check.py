@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER, Role
+from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER, JobSide
 from fedward.flare.jobs.configurations import (
     CLIENT,
     DEVICES,
@@ -27,23 +27,25 @@ from fedward.flare.jobs.configurations import (
     server_config,
 )
 
-FOLDER = "config"
+CONFIG_FOLDER = "config"
 """The one folder of an app."""
 
-CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
+CONFIGURATION_OF: dict[JobSide, str] = {"site": CLIENT, "server": SERVER}
 """Whose configuration -> the name of its file."""
 
 _SIGNATURE_NAMES = (NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE)
-_SIGNATURES = {f"{folder}{name}" for folder in ("", f"{FOLDER}/") for name in _SIGNATURE_NAMES}
-_CONFIGURATIONS = {f"{FOLDER}/{name}" for name in (CLIENT, SERVER)}
-_WEIGHTS = {f"{FOLDER}/{name}" for name in WEIGHTS}
-_ADMITTED: dict[Role, set[str]] = {
+_SIGNATURES = {
+    f"{folder}{name}" for folder in ("", f"{CONFIG_FOLDER}/") for name in _SIGNATURE_NAMES
+}
+_CONFIGURATIONS = {f"{CONFIG_FOLDER}/{name}" for name in (CLIENT, SERVER)}
+_WEIGHTS = {f"{CONFIG_FOLDER}/{name}" for name in WEIGHTS}
+_ADMITTED: dict[JobSide, set[str]] = {
     "site": _CONFIGURATIONS | _SIGNATURES,
     "server": _CONFIGURATIONS | _SIGNATURES | _WEIGHTS,
 }
 """Whose kit -> names of the files that an app may have."""
 
-_LARGE_FILE = f"{FOLDER}/{WEIGHTS[0]}"
+_LARGE_FILE = f"{CONFIG_FOLDER}/{WEIGHTS[0]}"
 """The one file of any size: the weights."""
 
 _LARGEST = 1 << 20
@@ -71,7 +73,7 @@ _LONGEST_INTERVAL = 60.0
 """Seconds between two questions of a site for work that a job may set."""
 
 
-def check(app: Path, role: Role) -> None:
+def check(app: Path, side: JobSide) -> None:
     """Check the files of an app, and its configuration for a site or the server.
 
     A site checks the server's configuration as well, because its executor reads the experiment
@@ -81,18 +83,18 @@ def check(app: Path, role: Role) -> None:
         ConfigError: a file or folder that no export has, a link, a file that is too large, or a
             configuration that differs from an exported one in more than the experiment.
     """
-    check_files(_sizes(app), role)
-    if role == "site":
+    check_files(_sizes(app), side)
+    if side == "site":
         _check_configuration(app, "site")
     _check_configuration(app, "server")
 
 
-def check_archive(archive: object, role: Role) -> None:
+def check_archive(archive: object, side: JobSide) -> None:
     """Check the list of files in a zipped app, which its sender wrote.
 
     Args:
         archive: the bytes of the zip file.
-        role: whose kit it is for. At the server an app may hold the weights that a run starts from.
+        side: whose kit it is for. At the server an app may hold the weights that a run starts from.
 
     Raises:
         ConfigError: it is not a zip file, or it holds a file that no export has, a name twice, or a
@@ -110,23 +112,23 @@ def check_archive(archive: object, role: Role) -> None:
     }
     if len(sizes) < len(entries):
         raise refused("app", "each file once", "a name that comes twice")
-    folder_is_listed = FOLDER in sizes and sizes[FOLDER] is None
+    folder_is_listed = CONFIG_FOLDER in sizes and sizes[CONFIG_FOLDER] is None
     if folder_is_listed:
-        del sizes[FOLDER]
-    check_files(sizes, role)
+        del sizes[CONFIG_FOLDER]
+    check_files(sizes, side)
 
 
-def check_files(sizes: Mapping[str, int | None], role: Role) -> None:
+def check_files(sizes: Mapping[str, int | None], side: JobSide) -> None:
     """Check the names and sizes of an app's files.
 
     Args:
         sizes: name within the app -> bytes; None for anything but an ordinary file.
-        role: whose kit it is for.
+        side: whose kit it is for.
 
     Raises:
         ConfigError: a file that no export has, or one that is too large.
     """
-    admitted = _ADMITTED[role]
+    admitted = _ADMITTED[side]
     strangers = sorted(name for name, size in sizes.items() if size is None or name not in admitted)
     if strangers:
         expected = f"nothing but {', '.join(sorted(admitted - _SIGNATURES))}"
@@ -146,15 +148,15 @@ def _sizes(app: Path) -> dict[str, int | None]:
     for path in app.rglob("*"):
         name = path.relative_to(app).as_posix()
         is_link = path.is_symlink()
-        if name == FOLDER and path.is_dir() and not is_link:
+        if name == CONFIG_FOLDER and path.is_dir() and not is_link:
             continue
         is_ordinary = path.is_file() and not is_link
         sizes[name] = path.stat().st_size if is_ordinary else None
     return sizes
 
 
-def _check_configuration(app: Path, side: Role) -> None:
-    file = f"{FOLDER}/{CONFIGS[side]}"
+def _check_configuration(app: Path, side: JobSide) -> None:
+    file = f"{CONFIG_FOLDER}/{CONFIGURATION_OF[side]}"
     try:
         content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
         problem = _differences(content, side)
@@ -174,7 +176,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _differences(content: Any, side: Role) -> str:
+def _differences(content: Any, side: JobSide) -> str:
     """Return how a configuration differs from an exported one; empty if in its experiment alone."""
     for value in values(content):
         if isinstance(value, str) and ("{" in value or "}" in value):
@@ -190,7 +192,7 @@ def _differences(content: Any, side: Role) -> str:
         return "one without the part that runs the experiment"
 
 
-def _from_export(content: Any, side: Role) -> str:
+def _from_export(content: Any, side: JobSide) -> str:
     """Compare a configuration with the one that an export of the same experiment writes."""
     if side == "site":
         interval = content["default_task_fetch_interval"]

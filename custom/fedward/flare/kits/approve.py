@@ -16,8 +16,8 @@ from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.scopes import SCOPES, read_scopes
 from fedward.flare.privacy import default_scope
 from fedward.methods import job_of, settings_of
-from fedward.security.approvals import FOLDER, Entry
-from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
+from fedward.security.approvals import APPROVALS_FOLDER, Entry
+from fedward.security.policy import POLICY_FILE, Circumstances, Policy, findings, read_policy
 from fedward.terminal import printable
 
 _RULES_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
@@ -36,7 +36,7 @@ _LONGEST_NAME = 26
 def listed(folder: Path) -> Iterator[str]:
     """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule."""
     kit = open_kit(folder, "site")
-    policy = read_policy(kit.local / FILE)
+    policy = read_policy(kit.local / POLICY_FILE)
     entries = approvals(kit).entries()
     for entry in entries:
         yield from _lines(entry, policy)
@@ -110,7 +110,7 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
         return
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
-    yield f"  all settings: {FOLDER}/{entry.file}, in the site's own folder"
+    yield f"  all settings: {APPROVALS_FOLDER}/{entry.file}, in the site's own folder"
     for finding in findings(policy, experiment, job_of(experiment), Circumstances()):
         if finding.rule not in _RULES_OF_A_REQUEST:
             yield from row_of(finding).lines()

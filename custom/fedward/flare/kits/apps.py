@@ -13,7 +13,7 @@ from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 
 from fedward.errors import ConfigError
 from fedward.flare import message_gate as gate
-from fedward.flare.classes import Role
+from fedward.flare.classes import JobSide
 from fedward.flare.kits import deployer
 from fedward.flare.kits.app_check import check
 
@@ -30,10 +30,10 @@ class AppCheck(AppValidator):  # type: ignore[misc]
     reads every configuration as JSON.
 
     Args:
-        role: whose kit it is, ``site`` or ``server``.
+        role: whose kit it is, ``site`` or ``server``. Kits in use name the argument.
     """
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: JobSide) -> None:
         super().__init__()
         self.role = role
         ConfigFactory._fmt2Loader = dict.fromkeys(ConfigFormat, JsonConfigLoader())

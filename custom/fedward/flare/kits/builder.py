@@ -17,12 +17,12 @@ from fedward.flare.classes import (
     ALLOWED,
     APP_CHECK,
     CONSOLE,
-    ENTRIES,
-    ERRORS,
+    JOBS_THAT_START,
+    KIT_METRICS,
+    KIT_PRESENCE,
     LAUNCHER,
-    METRICS,
-    PRESENCE,
-    Role,
+    ONE_ENTRY_A_RECORD,
+    JobSide,
 )
 
 CONNECTIONS = ProvFileName.COMM_CONFIG
@@ -132,13 +132,13 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             job_manager["args"]["uri_root"] = f"{self.server_storage}/jobs"
             resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
         with _rewritten(local / LOGS) as logs:
-            logs["filters"][_STARTING_JOBS_FILTER] = {"()": ERRORS}
+            logs["filters"][_STARTING_JOBS_FILTER] = {"()": JOBS_THAT_START}
             logs["handlers"][ERROR_LOG]["filters"].append(_STARTING_JOBS_FILTER)
 
 
-def app_check(role: Role) -> dict[str, Any]:
+def app_check(side: JobSide) -> dict[str, Any]:
     """Return the part of a kit's resources that refuses apps with other files than an export's."""
-    return {"path": APP_CHECK, "args": {"role": role}}
+    return {"path": APP_CHECK, "args": {"role": side}}
 
 
 def _write_shared(participant: Participant, ctx: ProvisionContext) -> None:
@@ -147,7 +147,7 @@ def _write_shared(participant: Participant, ctx: ProvisionContext) -> None:
     _copy_template("authorization.json", local)
     _copy_template(CONNECTIONS, local)
     with _rewritten(local / LOGS) as logs:
-        logs["filters"][_ENTRIES_FILTER] = {"()": ENTRIES}
+        logs["filters"][_ENTRIES_FILTER] = {"()": ONE_ENTRY_A_RECORD}
         for handler in logs["handlers"].values():
             handler["filters"] = [*handler.get("filters", []), _ENTRIES_FILTER]
     startup = Path(ctx.get_kit_dir(participant))
@@ -201,14 +201,14 @@ def _quote_paths(script: Path) -> None:
     script.write_text(_OWN_FOLDER.sub(r'"$DIR\1"', text), encoding="utf-8")
 
 
-def _set_rules(resources: dict[str, Any], role: Role) -> None:
-    _component(resources, "process_launcher")["path"] = LAUNCHER[role]
+def _set_rules(resources: dict[str, Any], side: JobSide) -> None:
+    _component(resources, "process_launcher")["path"] = LAUNCHER[side]
     resources["components"] += [
-        {"id": "fedward_metrics", "path": METRICS, "args": {}},
-        {"id": "fedward_presence", "path": PRESENCE, "args": {}},
+        {"id": "fedward_metrics", "path": KIT_METRICS, "args": {}},
+        {"id": "fedward_presence", "path": KIT_PRESENCE, "args": {}},
     ]
-    resources["class_allow_list"] = list(ALLOWED[role])
-    resources["app_validator"] = app_check(role)
+    resources["class_allow_list"] = list(ALLOWED[side])
+    resources["app_validator"] = app_check(side)
 
 
 def _component(resources: dict[str, Any], name: str) -> dict[str, Any]:

@@ -46,8 +46,8 @@ _STAGING_PREFIX = ".deploy-"
 _ID_LENGTH = len(str(UUID(int=0)))
 """Characters of a job's id.
 
-The name of a staging folder is cut to the same length, so that a path that is short enough for the
-system in the staging folder stays so in the job's folder, and the other way round."""
+The name of a staging folder has the same length. A path that is short enough for the system in one
+of the two folders is then short enough in the other."""
 
 _SUBMITTER_ROLES = {"lead", "project_admin"}
 """Roles of the people who may sign a job's app."""

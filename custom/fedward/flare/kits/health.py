@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 from fedward.errors import FedwardError
-from fedward.flare.classes import PRESENCE
+from fedward.flare.classes import KIT_PRESENCE
 from fedward.flare.kits.kit import Kit, open_kit
 from fedward.flare.kits.presence import RECENT, Presence
 
-KIT = "FEDWARD_KIT"
+KIT_VARIABLE = "FEDWARD_KIT"
 """Environment variable: the participant's kit."""
 
 
@@ -30,7 +30,7 @@ def connected(kit: Kit) -> tuple[bool, str]:
     presence = Presence.of(kit)
     if presence is None:
         if is_older(kit):
-            return False, f"as local/{kit.resources.name} does not name {PRESENCE}"
+            return False, f"as local/{kit.resources.name} does not name {KIT_PRESENCE}"
         return False, "no contact so far"
     if kit.role != "server":
         return presence.recent, f"last contact {presence.age:.0f} s ago"
@@ -53,14 +53,17 @@ def connected(kit: Kit) -> tuple[bool, str]:
 
 def is_older(kit: Kit) -> bool:
     """Return whether the kit is of a version whose processes did not write down their contacts."""
-    return kit.resources.is_file() and PRESENCE not in kit.resources.read_text(encoding="utf-8")
+    try:
+        return KIT_PRESENCE not in kit.resources.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def main(arguments: list[str]) -> int:
     """Print one line; return 0 if the participant is connected, else 1."""
-    folder = arguments[0] if arguments else os.environ.get(KIT)
+    folder = arguments[0] if arguments else os.environ.get(KIT_VARIABLE)
     if not folder:
-        print(f"health: name the participant's kit, as argument or in {KIT}")
+        print(f"health: name the participant's kit, as argument or in {KIT_VARIABLE}")
         return 1
     try:
         kit = open_kit(Path(folder))

@@ -1,8 +1,5 @@
 """A FLARE startup kit as it lies on disk: whose it is, and which server it is for."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,10 +7,13 @@ from typing import Any, Literal
 from nvflare.apis.workspace import Workspace
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import Role as Side
-from fedward.flare.places import resources, state_folder
+from fedward.flare.classes import JobSide
+from fedward.flare.kits.reading import read_json, reading
+from fedward.flare.kits.resources import components, resources_file, runs_in_containers
+from fedward.flare.places import own_folder, state_folder
 
-Role = Literal["site", "server", "user"]
+KitRole = Literal["site", "server", "user"]
+"""Whose kit it is."""
 
 STARTUP = "startup"
 """Folder in a kit with certificates and start scripts."""
@@ -21,7 +21,9 @@ STARTUP = "startup"
 UNPACK_AGAIN = "Unpack the kit again as it was handed out."
 """What to do about missing or damaged files."""
 
-_CONFIGS: dict[str, Role] = {
+_LAST_PORT = 65535
+
+_CONFIGURATIONS: dict[str, KitRole] = {
     "fed_client.json": "site",
     "fed_server.json": "server",
     "fed_admin.json": "user",
@@ -34,7 +36,7 @@ class Kit:
     """What the kit's own configuration says."""
 
     folder: Path
-    role: Role
+    role: KitRole
     name: str
     """The participant's name, which its certificate must bear too."""
     project: str
@@ -54,8 +56,8 @@ class Kit:
         return f"Kit of {self.role} {self.name}, project {self.project}, server {server}"
 
     @property
-    def side(self) -> Side:
-        """Which half of a job runs with a site's or the server's kit."""
+    def side(self) -> JobSide:
+        """Which part of a job runs with a site's or the server's kit."""
         return "server" if self.role == "server" else "site"
 
     @property
@@ -79,8 +81,13 @@ class Kit:
         return self.folder / "local"
 
     @property
+    def own_folder(self) -> Path:
+        """Folder with what the participant keeps, as its own process sees it."""
+        return own_folder(self.folder)
+
+    @property
     def state(self) -> Path:
-        """Folder with what the participant keeps.
+        """The same folder, for what the participant's jobs keep.
 
         Raises:
             ConfigError: jobs run in containers, and nothing names the folder.
@@ -90,7 +97,21 @@ class Kit:
     @property
     def resources(self) -> Path:
         """The file that says what may run: the participant's own, else the one of the kit."""
-        return resources(self.folder)
+        return resources_file(self.folder)
+
+    @property
+    def components(self) -> list[dict[str, Any]]:
+        """The components of that file that are not disabled.
+
+        Raises:
+            ConfigError: the file cannot be read, or lists something else.
+        """
+        return components(self.folder)
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether each job runs in a container of its own."""
+        return runs_in_containers(self.folder)
 
     @property
     def key(self) -> Path:
@@ -119,7 +140,7 @@ class Kit:
         return self.root
 
 
-def open_kit(folder: Path, role: Role | None = None) -> Kit:
+def open_kit(folder: Path, role: KitRole | None = None) -> Kit:
     """Return what a kit's configuration says.
 
     Args:
@@ -129,18 +150,18 @@ def open_kit(folder: Path, role: Role | None = None) -> Kit:
     Raises:
         ConfigError: there is no configuration, it cannot be read, or the kit has another role.
     """
-    candidates = [folder / STARTUP / name for name in _CONFIGS]
+    candidates = [folder / STARTUP / name for name in _CONFIGURATIONS]
     present = [file for file in candidates if file.is_file()]
     if len(present) != 1:
         raise ConfigError(
             f"kit {folder}",
-            expected=f"one of {', '.join(_CONFIGS)} in {STARTUP}/",
+            expected=f"one of {', '.join(_CONFIGURATIONS)} in {STARTUP}/",
             found=", ".join(file.name for file in present) or "none",
             remedy=UNPACK_AGAIN,
         )
     file = present[0]
-    actual = _CONFIGS[file.name]
-    content = read_json(file)
+    actual = _CONFIGURATIONS[file.name]
+    content = read_json(file, UNPACK_AGAIN)
     if role not in (None, actual):
         raise ConfigError(
             f"kit {folder}",
@@ -160,31 +181,13 @@ def job_store(kit: Kit) -> Path:
     """
     remedy = "Restore it from a newly provisioned kit."
     with reading(str(kit.resources), "a component job_manager with its folder, uri_root", remedy):
-        components = read_json(kit.resources)["components"]
-        (manager,) = (component for component in components if component["id"] == "job_manager")
+        (manager,) = (
+            component for component in kit.components if component.get("id") == "job_manager"
+        )
         return Path(manager["args"]["uri_root"])
 
 
-@contextmanager
-def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
-    """Turn what goes wrong where a file's content is used into a ConfigError."""
-    try:
-        yield
-    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; raises ConfigError with the file's name."""
-    with reading(str(path), "a JSON object", "Correct or restore it."):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError(f"a {type(content).__name__}")
-        return content
-
-
-def _kit(folder: Path, role: Role, content: dict[str, Any]) -> Kit:
+def _kit(folder: Path, role: KitRole, content: dict[str, Any]) -> Kit:
     if role == "user":
         participant = content["admin"]
         name = participant["username"]
@@ -207,14 +210,11 @@ def _kit(folder: Path, role: Role, content: dict[str, Any]) -> Kit:
             participant = content["client"]
             identity = server.get("identity")
             name = participant["fqsn"].rpartition(".")[-1]  # The last of a chain of relays.
-    return Kit(
-        folder=folder,
-        role=role,
-        name=name,
-        project=project,
-        scheme=scheme,
-        host=host,
-        port=int(port),
-        identity=identity or host,
-        security=participant.get("connection_security") or "mtls",
-    )
+    identity = identity or host
+    security = participant.get("connection_security") or "mtls"
+    if not all(isinstance(text, str) for text in (name, project, scheme, host, identity, security)):
+        raise TypeError
+    port = int(port)
+    if not 0 < port <= _LAST_PORT:
+        raise ValueError(f"the port {port}")
+    return Kit(folder, role, name, project, scheme, host, port, identity, security)

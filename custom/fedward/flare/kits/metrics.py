@@ -18,16 +18,17 @@ from nvflare.apis.fl_context import FLContext
 
 from fedward import __version__
 from fedward.annotation.queue import queue_folder, queue_of
-from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
+from fedward.flare.kits.kit import Kit, job_store, open_kit
+from fedward.flare.kits.reading import read_json
 from fedward.flare.kits.scopes import noise_rules, privacy_ledger
-from fedward.flare.places import METRICS, RUNS, STATE, named_folder
+from fedward.flare.places import METRICS_VARIABLE, RUNS_VARIABLE, STATE_VARIABLE, named_folder
 from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
 from fedward.storage.disk import make_folder, replacing
 
-ANSWERS = "answers"
+ANSWERS_FOLDER = "answers"
 """Folder of a site's logs of answers, as in :mod:`fedward.client.site_log`, which imports torch."""
 
 _CONTACTS = "contacts.json"
@@ -62,7 +63,7 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
         try:
             clients = fl_ctx.get_engine().get_clients() if at_server else []
             contacts = {client.name: client.last_connect_time for client in clients}
-            folder = named_folder(METRICS)
+            folder = named_folder(METRICS_VARIABLE)
             if folder:
                 workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
                 metrics = MetricsFolder(folder)
@@ -122,12 +123,12 @@ def _certificates(kit: Kit) -> Iterator[Family]:
 
 
 def _disks(kit: Kit) -> Iterator[Family]:
-    state = named_folder(STATE)
+    state = named_folder(STATE_VARIABLE)
     folders = {"kit": kit.folder}
     if state:
         folders["state"] = state
     if kit.role == "server":
-        folders["runs"] = named_folder(RUNS) or state or kit.folder
+        folders["runs"] = named_folder(RUNS_VARIABLE) or state or kit.folder
         folders["jobs"] = job_store(kit)
     free: Values = {}
     size: Values = {}
@@ -141,8 +142,7 @@ def _disks(kit: Kit) -> Iterator[Family]:
 
 def _contacts(kit: Kit, latest: Mapping[str, float]) -> Iterator[Family]:
     """Yield when the server last heard of each site, and remember it for its next start."""
-    own_folder = named_folder(STATE) or kit.folder / "fedward"  # No job reads it.
-    file = own_folder / _CONTACTS
+    file = kit.own_folder / _CONTACTS
     earlier = read_json(file) if file.exists() else {}
     contacts = {**earlier, **latest}
     if contacts != earlier:
@@ -154,7 +154,7 @@ def _contacts(kit: Kit, latest: Mapping[str, float]) -> Iterator[Family]:
 
 
 def _requests(kit: Kit) -> Iterator[Family]:
-    times = [file.stat().st_mtime for file in (kit.state / ANSWERS).glob("*.jsonl")]
+    times = [file.stat().st_mtime for file in (kit.state / ANSWERS_FOLDER).glob("*.jsonl")]
     if times:
         about = "When a job last asked the site."
         yield _by_site("last_request_timestamp_seconds", about, {kit.name: max(times)})

@@ -26,8 +26,8 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellChannel, CellChannelTopic
 
-from fedward.flare.kits.kit import Kit, open_kit, read_json, reading
-from fedward.flare.places import STATE, named_folder
+from fedward.flare.kits.kit import Kit, open_kit
+from fedward.flare.kits.reading import read_json, reading
 from fedward.storage.disk import make_folder, replacing
 
 RECENT = 45.0
@@ -73,7 +73,7 @@ class Presence:
             return None
         remedy = "Remove it; a participant that runs writes it again."
         with reading(str(file), "a participant's last contact", remedy):
-            content = read_json(file)
+            content = read_json(file, remedy)
             sites = {str(name): float(last) for name, last in content["sites"].items()}
             return cls(float(content["written"]), content["port"], sites)
 
@@ -213,8 +213,8 @@ def _kit(fl_ctx: FLContext) -> Kit:
 
 
 def _file(kit: Kit) -> Path:
-    """Return the file of a kit's presence, in the participant's own folder, which no job reads."""
-    return (named_folder(STATE) or kit.folder / "fedward") / "presence.json"
+    """Return the file of a participant's presence."""
+    return kit.own_folder / "presence.json"
 
 
 def _write(kit: Kit, presence: Presence) -> None:

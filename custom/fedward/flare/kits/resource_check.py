@@ -3,8 +3,8 @@
 A lead writes them into the job's ``resource_spec``. FLARE 2.9 hands them to a site's resource
 manager before the site's policy is asked. The manager subtracts them from what is free and adds
 them again later, whatever they are. Minus infinity turns the free memory of a GPU into "not a
-number", and one GPU and a half takes all GPUs: until the site's process is started again, or the
-job ends, no other job gets them. Only numbers are accepted that a manager gives back as it took
+number", and one GPU and a half takes all GPUs. No other job gets them until the job ends, or until
+the site's process is started again. Only numbers are accepted that a manager gives back as it took
 them.
 """
 

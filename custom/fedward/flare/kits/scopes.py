@@ -14,6 +14,7 @@ from nvflare.private.privacy_manager import PrivacyManager
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit
+from fedward.flare.kits.reading import read_json
 from fedward.flare.privacy import GaussianUpdateFilter
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_ledger import ledger_file
@@ -22,6 +23,8 @@ from fedward.terminal import one_line
 SCOPES = "local/privacy.json"
 """File in a site's kit that lists its privacy scopes."""
 
+_EVERY_JOB_FAILS = "As it is, every job fails at this site."
+
 
 def read_scopes(kit: Kit) -> PrivacyManager:
     """Return the site's privacy scopes with their filters, built as FLARE builds them for a job.
@@ -29,6 +32,9 @@ def read_scopes(kit: Kit) -> PrivacyManager:
     Raises:
         ConfigError: FLARE cannot read the file, or a filter cannot be built.
     """
+    file = kit.folder / SCOPES
+    if file.exists():
+        read_json(file, f"Correct or restore it. {_EVERY_JOB_FAILS}")
     with quiet():
         try:
             return create_privacy_manager(kit.workspace, names_only=False)
@@ -37,10 +43,7 @@ def read_scopes(kit: Kit) -> PrivacyManager:
                 SCOPES,
                 expected="scopes whose filters can be built",
                 found=one_line(str(error)),
-                remedy=(
-                    "As it is, every job fails at this site. "
-                    "FLARE's own sample file is no working example."
-                ),
+                remedy=f"{_EVERY_JOB_FAILS} FLARE's own sample file is no working example.",
             ) from error
 
 

@@ -8,6 +8,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
+from fedward import private
+from fedward.errors import reason_of
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit
 from fedward.terminal import one_line
@@ -62,17 +64,20 @@ def common_name(entry: x509.Name) -> str:
 
 def _key_mode(kit: Kit) -> Row:
     """Check who may read the private key, and the key of encryption that all hospitals share."""
-    open_files = []
+    found = []
     for file in (kit.key, *sorted(kit.startup.glob("*.tenseal"))):
-        mode = file.stat().st_mode & 0o777
-        if mode & 0o077:
-            open_files.append(f"{file.relative_to(kit.folder)} of mode {mode:04o}")
-    if not open_files:
+        try:
+            problem = private.fault(file.stat(), private.SECRET)
+        except OSError as error:
+            problem = reason_of(error)
+        if problem:
+            found.append(f"{file.relative_to(kit.folder)}, {problem}")
+    if not found:
         return done("private key", "its owner's alone")
     return failed(
         "private key",
-        expected="mode 0600: its owner's alone",
-        found=", ".join(open_files),
+        expected=private.SECRET.expected,
+        found="; ".join(found),
         remedy="chmod 600 them; if others may have read one, ask for a new kit.",
     )
 

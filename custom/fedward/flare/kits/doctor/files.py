@@ -1,7 +1,7 @@
 """Checks of a kit's files: their completeness, the start script, and connections on the machine.
 
-The start script matters because of what it lets Python import: neither the kit nor the folders of
-jobs may be on the path, or a file that lies there would run as code.
+The start script matters because of what it lets Python import. Neither the kit nor the folders of
+jobs may be on the path: a file that lies there would run as code.
 """
 
 import re
@@ -19,14 +19,14 @@ from nvflare.app_opt.job_launcher.study_runtime import (
 from fedward.errors import ConfigError
 from fedward.flare.kits.builder import CONNECTIONS, SAFE_IMPORTS
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit, read_json
+from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit
+from fedward.flare.kits.reading import read_json, reading
+from fedward.flare.kits.resources import Runtime, runtime_of
+from fedward.flare.places import OWN_FOLDER
 from fedward.terminal import one_line
 
 STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart.yaml")
 """What starts a kit that ``nvflare deploy prepare`` has made; it has no ``start.sh``."""
-
-_STATE_FOLDER = "fedward"
-"""Folder in a kit with what a site keeps: privacy ledger, answers, labels, memory of runs."""
 
 _SCRIPT = "startup/sub_start.sh"
 _CONNECTIONS_FILE = f"local/{CONNECTIONS}"
@@ -41,9 +41,6 @@ _STARTS_AS_PROVISIONED = re.compile(
     r"nvflare\.private\.fed\.app\.(client\.client|server\.server)_train -m [^;&|]*"
 )
 _SETS_SAFE_PATH = re.compile(rf"export\s+{_SAFE_PATH}=['\"]?\w+['\"]?")
-
-_RUNTIMES = {"docker_launcher": "docker", "k8s_launcher": "k8s", "slurm_launcher": "slurm"}
-"""Component of a prepared kit -> the runtime that starts its jobs."""
 
 
 def complete(kit: Kit) -> Row:
@@ -81,7 +78,10 @@ def is_prepared(kit: Kit) -> bool:
 
 def _leftovers(kit: Kit) -> Row:
     """Look for records that were copied from a kit in use: they are older than the prepared kit."""
-    prepared_at = kit.resources.stat().st_mtime
+    try:
+        prepared_at = kit.resources.stat().st_mtime
+    except OSError:
+        return skipped("prepared kit", f"there is no file {kit.resources.name}")
     copied = sorted(
         path.name
         for path in kit.folder.iterdir()
@@ -103,7 +103,7 @@ def _leftovers(kit: Kit) -> Row:
 def _holds_records(path: Path) -> bool:
     if not path.is_dir():
         return False
-    return path.name == _STATE_FOLDER or (path / WorkspaceConstants.JOB_META_FILE).is_file()
+    return path.name == OWN_FOLDER or (path / WorkspaceConstants.JOB_META_FILE).is_file()
 
 
 def _oldest_change(folder: Path) -> float:
@@ -114,25 +114,26 @@ def _oldest_change(folder: Path) -> float:
 def _imports(kit: Kit) -> list[Row]:
     """Check what starts the participant, and its jobs if FLARE's own launcher starts them."""
     try:
-        components = read_json(kit.resources).get("components", [])
+        components = kit.components
     except ConfigError:
-        return []  # The row of the allow list reports it.
-    launchers = [
-        component
-        for component in components
-        if component.get("id") in _RUNTIMES and not component.get("disabled")
-    ]
-    if not launchers:
+        return []  # The row of the launcher reports it.
+    launchers = [component for component in components if runtime_of(component)]
+    runtime = runtime_of(launchers[0]) if launchers else None
+    if not runtime:
         return [_start_script(kit.folder / _SCRIPT)]
-    runtime = _RUNTIMES[launchers[0]["id"]]
-    launcher_args = launchers[0].get("args") or {}
     if runtime == "slurm":
         participant = _start_script(kit.folder / _SCRIPT)
     else:  # The command that starts the participant names no environment.
         participant = skipped(
             "start script", f"{runtime}'s image must set {_SAFE_PATH}, as fedward's does"
         )
-    return [participant, _job_imports(kit, runtime, launcher_args)]
+    expected = "a launcher with arguments as `nvflare deploy prepare` writes them"
+    try:
+        with reading(str(kit.resources), expected, "Prepare the kit again."):
+            jobs = _job_imports(kit, runtime, launchers[0].get("args") or {})
+    except ConfigError as error:
+        jobs = broken("job imports", error)
+    return [participant, jobs]
 
 
 def _start_script(file: Path) -> Row:
@@ -170,14 +171,14 @@ def _start_script(file: Path) -> Row:
     )
 
 
-def _job_imports(kit: Kit, runtime: str, launcher_args: dict[str, Any]) -> Row:
+def _job_imports(kit: Kit, runtime: Runtime, launcher_args: dict[str, Any]) -> Row:
     """Check the environment of jobs that FLARE's launcher starts in the folder of their files."""
     file = kit.folder / STUDY_RUNTIME_FILE
     studies = {DEFAULT_STUDY: StudyRuntime(DEFAULT_STUDY)}
     try:
-        if file.is_file():
+        if file.exists():
             studies |= load_study_runtime_file(str(file), runtime)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return failed(
             "job imports",
             expected=f"a {STUDY_RUNTIME_FILE} that FLARE can read",
@@ -203,7 +204,7 @@ def _job_imports(kit: Kit, runtime: str, launcher_args: dict[str, Any]) -> Row:
     return warning("job imports", expected=expected, found=found, remedy=remedy)
 
 
-def _sets_safe_path(runtime: str, launcher_args: dict[str, Any], study: StudyRuntime) -> bool:
+def _sets_safe_path(runtime: Runtime, launcher_args: dict[str, Any], study: StudyRuntime) -> bool:
     """Return whether a study's jobs get the variable, which counts unless it is empty."""
     environment = {**(launcher_args.get("default_job_env") or {}), **study.env}
     if _SAFE_PATH in environment or runtime != "slurm":

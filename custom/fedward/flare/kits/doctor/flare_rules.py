@@ -23,22 +23,16 @@ from fedward.flare.classes import (
     ALLOWED,
     CONSOLE,
     CONTROLLERS,
-    ENTRIES,
-    ERRORS,
+    JOBS_THAT_START,
     LAUNCHER,
+    ONE_ENTRY_A_RECORD,
 )
 from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
-from fedward.flare.kits.kit import Kit, read_json, reading
+from fedward.flare.kits.kit import Kit
+from fedward.flare.kits.reading import read_json, reading
+from fedward.flare.kits.resources import runtime_of
 from fedward.flare.kits.scopes import SCOPES, quiet, read_scopes
-
-_CONTAINER_LAUNCHERS = deploy.BUILTIN_LAUNCHER_PATHS - {
-    deploy.PROCESS_CLIENT_LAUNCHER,
-    deploy.PROCESS_SERVER_LAUNCHER,
-}
-"""FLARE's launchers for Docker, Kubernetes and Slurm.
-
-``nvflare deploy prepare`` puts them in place of ours."""
 
 _BRING_CODE = "byoc"
 _ANY_RIGHT = "*"
@@ -55,7 +49,7 @@ def check(kit: Kit) -> list[Row]:
     rows = [
         _allow_list(kit, resources),
         _app_check(kit, resources),
-        _launcher(kit, resources),
+        _launcher(kit),
         _logs(kit),
     ]
     if kit.role == "site":
@@ -64,7 +58,10 @@ def check(kit: Kit) -> list[Row]:
 
 
 def class_refusal(kit: Kit, component: dict[str, Any]) -> str:
-    """Return why the allow list refuses a component of a job; empty if it does not."""
+    """Return why the allow list refuses a component of a job; empty if it does not.
+
+    The file with the list can be read.
+    """
     with quiet():
         try:
             authorizer.ComponentPathAuthorizer().authorize_component_config(
@@ -173,16 +170,18 @@ def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
     )
 
 
-def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
+def _launcher(kit: Kit) -> Row:
+    """Check what starts jobs: fedward's launcher, or one that FLARE has for another runtime."""
     wanted = LAUNCHER[kit.side]
-    paths = [
-        component.get("path")
-        for component in resources.get("components", [])
-        if component.get("id") in deploy.LAUNCHER_IDS and not component.get("disabled")
-    ]
+    try:
+        launchers = [part for part in kit.components if part.get("id") in deploy.LAUNCHER_IDS]
+    except ConfigError as error:
+        return broken("launcher", error)
+    paths = [launcher.get("path") for launcher in launchers]
     if paths == [wanted]:
         return done("launcher", "a job's process that is killed is started again")
-    if len(paths) == 1 and paths[0] in _CONTAINER_LAUNCHERS:
+    is_flares = len(paths) == 1 and paths[0] in deploy.BUILTIN_LAUNCHER_PATHS
+    if is_flares and runtime_of(launchers[0]):
         return warning(
             "launcher",
             expected=f"{wanted}, which starts killed processes again",
@@ -286,11 +285,11 @@ def _missing_filters(logs: dict[str, Any], *, at_server: bool) -> list[str]:
         names = handler.get("filters", [])
         classes[handler_name] = {logs["filters"][filter_name]["()"] for filter_name in names}
     missing = []
-    without = sorted(name for name, found in classes.items() if ENTRIES not in found)
+    without = sorted(name for name, found in classes.items() if ONE_ENTRY_A_RECORD not in found)
     if without:
-        missing.append(f"{ENTRIES} among the filters of {', '.join(without)}")
-    if at_server and ERRORS not in classes[ERROR_LOG]:
-        missing.append(f"{ERRORS} among the filters of {ERROR_LOG}")
+        missing.append(f"{ONE_ENTRY_A_RECORD} among the filters of {', '.join(without)}")
+    if at_server and JOBS_THAT_START not in classes[ERROR_LOG]:
+        missing.append(f"{JOBS_THAT_START} among the filters of {ERROR_LOG}")
     return missing
 
 
@@ -355,14 +354,11 @@ def may_bring_code(kit: Kit) -> tuple[str, list[str]]:
         ConfigError: there is no such file, or FLARE cannot read it.
     """
     file = Path(kit.workspace.get_authorization_file_path() or kit.local / "authorization.json")
-    policy, error = parse_policy_config(read_json(file), COMMAND_CATEGORIES)
-    if policy is None:
-        raise ConfigError(
-            str(file),
-            expected="rights as FLARE reads them",
-            found=error,
-            remedy="Restore it from a new kit.",
-        )
+    content = read_json(file)
+    with reading(str(file), "rights as FLARE reads them", "Restore it from a new kit."):
+        policy, error = parse_policy_config(content, COMMAND_CATEGORIES)
+        if policy is None:
+            raise ValueError(error)
     roles = []
     for role, rights in policy.role_rights.items():
         conditions = rights.get(_ANY_RIGHT, rights.get(_BRING_CODE, "none"))

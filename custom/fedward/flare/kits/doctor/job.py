@@ -10,10 +10,11 @@ from nvflare.private.fed.utils.fed_utils import extract_participants
 
 from fedward.errors import ConfigError
 from fedward.flare.kits import app_check
-from fedward.flare.kits.app_check import CONFIGS
+from fedward.flare.kits.app_check import CONFIGURATION_OF
 from fedward.flare.kits.doctor.flare_rules import class_refusal, may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.kits.kit import Kit, read_json, reading
+from fedward.flare.kits.kit import Kit
+from fedward.flare.kits.reading import read_json, reading
 from fedward.flare.kits.scopes import SCOPES, read_scopes
 
 _EXPORT = (
@@ -36,7 +37,7 @@ def check(kit: Kit, folder: Path) -> list[Row]:
                     remedy=_EXPORT,
                 )
             ]
-        config = read_json(folder / app / "config" / CONFIGS[kit.side])
+        config = read_json(folder / app / "config" / CONFIGURATION_OF[kit.side])
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
             rows.append(_scope(kit, str(meta.get("scope") or "")))
@@ -133,6 +134,10 @@ def _own_code(kit: Kit, meta: dict[str, Any]) -> Row:
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
     """Check every component of a configuration against the kit's allow list."""
+    try:
+        read_json(kit.resources)
+    except ConfigError:
+        return skipped("job classes", "the allow list cannot be read, see above")
     paths = set()
     refusals = set()
     for component in app_check.values(config):

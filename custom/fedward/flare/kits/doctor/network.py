@@ -12,8 +12,9 @@ import ssl
 from cryptography import x509
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
+from fedward.errors import ConfigError
 from fedward.flare.kits.doctor.certificates import common_name
-from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.health import connected, is_older
 from fedward.flare.kits.kit import Kit
 
@@ -134,7 +135,10 @@ def _open_port(kit: Kit) -> Row:
     """Return the row of an open port, which at a server must be held by the kit's own process."""
     if kit.role != "server":
         return done("port", f"{kit.port} is open")
-    held_by_kit, evidence = connected(kit)
+    try:
+        held_by_kit, evidence = connected(kit)
+    except ConfigError as error:
+        return broken("port", error)
     if held_by_kit:
         return done("port", f"{kit.port} is open, held by this kit's server")
     expected = f"port {kit.port} held by this kit's own server"

@@ -11,16 +11,17 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import SERVER, described_in, experiment_in
 from fedward.flare.kits.doctor.job import app_for, deployed
-from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.kits.kit import Kit, read_json, reading
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, unnamed, warning
+from fedward.flare.kits.kit import Kit
+from fedward.flare.kits.reading import read_json, reading
 from fedward.flare.kits.scopes import read_scopes
 from fedward.flare.privacy import adds_noise, default_scope
 from fedward.methods import job_of, method_of
 from fedward.nets.weights import find_file
 from fedward.registry import extensions
-from fedward.security.approvals import FOLDER, Approvals
+from fedward.security.approvals import APPROVALS_FOLDER, Approvals
 from fedward.security.policy import (
-    FILE,
+    POLICY_FILE,
     Circumstances,
     Finding,
     Policy,
@@ -28,11 +29,10 @@ from fedward.security.policy import (
     findings,
     read_policy,
 )
-from fedward.security.secret import FILE as SECRET
-from fedward.security.secret import site_secret
+from fedward.security.secret import SECRET_FILE, site_secret
 from fedward.starting_model import Weights, first_model
 
-POLICY = f"local/{FILE}"
+POLICY_IN_KIT = f"local/{POLICY_FILE}"
 """A site's policy, within its kit."""
 
 
@@ -45,11 +45,12 @@ def check(kit: Kit, job_folder: Path | None) -> list[Row]:
     """
     if kit.role != "site":
         return []
+    file = kit.local / POLICY_FILE
     try:
-        policy = read_policy(kit.local / FILE)
-        rows = [_policy_file(kit.local / FILE, policy), _draws(kit, policy)]
+        policy = read_policy(file)
     except ConfigError as error:
         return [broken("policy", error)]
+    rows = [_policy_file(file, policy), _draws(kit, policy)]
     if job_folder:
         try:
             rows += _job(kit, policy, job_folder)
@@ -66,54 +67,71 @@ def row_of(finding: Finding) -> Row:
         finding.rule,
         expected=finding.allowed,
         found=finding.asked,
-        remedy=f"The job is refused here. Ask for another one, or change the rule in {POLICY}.",
+        remedy=(
+            f"The job is refused here. Ask for another one, or change the rule in {POLICY_IN_KIT}."
+        ),
     )
 
 
 def approvals(kit: Kit) -> Approvals:
-    """Return what the site's administrator has approved."""
-    return Approvals(kit.state / FOLDER)
+    """Return what the site's administrator has approved.
+
+    Raises:
+        ConfigError: jobs run in containers, and nothing names the folder that the site keeps.
+    """
+    return Approvals(kit.state / APPROVALS_FOLDER)
 
 
 def _policy_file(file: Path, policy: Policy) -> Row:
+    """Check the file alone: that it is there, and who may change it."""
     if not file.exists():
         return warning(
             "policy",
-            expected=POLICY,
+            expected=POLICY_IN_KIT,
             found="no such file: the default of each rule holds",
             remedy="Copy the file from another kit, so that the rules can be seen here.",
         )
-    if file.stat().st_mode & stat.S_IWGRP:
+    mode = file.stat().st_mode
+    if mode & stat.S_IWGRP:
         return warning(
             "policy",
-            expected="a file of its owner",
-            found="one that a group may change",
-            remedy=f"chmod g-w {POLICY}, unless all of the group may say what jobs run here.",
+            expected="a file that only its owner may write to",
+            found=f"mode {stat.S_IMODE(mode):04o}: a group may change it",
+            remedy=(
+                f"chmod g-w {POLICY_IN_KIT}, unless all of the group may say what jobs run here."
+            ),
         )
     default = Policy()
     changed = sorted(name for name, value in policy if value != getattr(default, name))
     if changed:
-        return done("policy", f"{POLICY}; not the default: {', '.join(changed)}")
-    return done("policy", f"{POLICY}; all rules as by default")
+        return done("policy", f"{POLICY_IN_KIT}; not the default: {', '.join(changed)}")
+    return done("policy", f"{POLICY_IN_KIT}; all rules as by default")
 
 
 def _draws(kit: Kit, policy: Policy) -> Row:
-    """Check what chooses the images of a training step; a missing secret is not made here."""
+    """Check what chooses the images of a training step: the rule, and the secret that it needs.
+
+    A missing secret is not made here.
+    """
     if policy.draws == "seed":
         return warning(
             "draws",
             expected="secret",
             found="seed: whoever knows a job knows which images each step was of",
-            remedy=f"Set draws: secret in {POLICY}, unless this is a test.",
+            remedy=f"Set draws: secret in {POLICY_IN_KIT}, unless this is a test.",
         )
-    file = kit.state / SECRET
-    if not file.is_symlink() and not file.exists():
-        return done("draws", f"secret; {SECRET} is made at the first job")
     try:
-        site_secret(kit.state)
+        state = kit.state
+    except ConfigError as error:
+        return unnamed("draws", error)
+    file = state / SECRET_FILE
+    if not file.is_symlink() and not file.exists():
+        return done("draws", f"secret; {SECRET_FILE} is made at the first job")
+    try:
+        site_secret(state)
     except ConfigError as error:
         return broken("draws", error)
-    return done("draws", f"secret; {SECRET} is its owner's alone")
+    return done("draws", f"secret; {SECRET_FILE} is its owner's alone")
 
 
 def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
@@ -162,7 +180,14 @@ def _approval(
     digest = experiment.digest
     if policy.approval == "none":
         return done("approval", f"not asked for; the job's digest is {digest}")
-    approved = approvals(kit).entry(digest, scope).approved
+    try:
+        kept = approvals(kit)
+    except ConfigError as error:
+        return unnamed("approval", error)
+    try:
+        approved = kept.entry(digest, scope).approved
+    except ConfigError as error:
+        return broken("approval", error)
     if approved:
         return done("approval", f"of job {digest}, {approved}")
     option = "" if is_default else f" --scope {shlex.quote(scope)}"

@@ -94,6 +94,11 @@ def skipped(name: str, reason: str) -> Row:
     return Row(name, "skipped", f"not checked: {reason}")
 
 
+def unnamed(name: str, error: FedwardError) -> Row:
+    """Return the row of a check that needs the participant's own folder, which nothing names."""
+    return skipped(name, f"{error.problem}: expected {error.expected}, found {error.found}")
+
+
 def report_text(headline: str, rows: Sequence[Row]) -> str:
     """Return the report for an 80-column terminal."""
     failures = sum(row.status == "failed" for row in rows)

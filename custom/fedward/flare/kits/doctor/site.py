@@ -4,8 +4,7 @@ import shlex
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError
-from fedward.flare.kits.doctor.files import is_prepared
-from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, warning
+from fedward.flare.kits.doctor.rows import Row, broken, done, unnamed, warning
 from fedward.flare.kits.kit import Kit
 from fedward.flare.kits.scopes import SCOPES, noise_rules, privacy_ledger
 from fedward.security.noise_rule import Rule
@@ -44,16 +43,13 @@ def _data(kit: Kit, site_file: Path, note: str) -> Row:
     try:
         summary = opened(site_file)
     except DataError as error:
-        if not is_prepared(kit):
+        if not kit.in_containers:
             return broken("data", error)
         return warning(
             "data",
             expected=error.expected,
             found=f"{error.problem}: {error.found}" if error.found else error.problem,
-            remedy=(
-                "Where jobs run in containers, the paths are those in there: "
-                "look whether they are mounted."
-            ),
+            remedy="Jobs run in containers with paths of their own: look whether they are mounted.",
         )
     return done("data", f"local/{site_file.name}: {summary}\n{note}")
 
@@ -70,8 +66,7 @@ def check_budget(kit: Kit) -> list[Row]:
         ledger = privacy_ledger(kit)
         releases = spent(ledger)
     except ConfigError as error:
-        problem = f"{error.problem}: expected {error.expected}, found {error.found}"
-        return [skipped("noise", problem)]
+        return [unnamed("noise", error)]
     except DataError as error:
         return [broken("noise", error)]
     rows = [_noise(scope, rule, releases) for scope, rule in rules]
