@@ -236,8 +236,8 @@ class Sorting(FedAvg):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        unsupported = {**self.requirements.unsupported, Feature.SECURE_AGGREGATION: REASON}
-        self.requirements = replace(self.requirements, unsupported=unsupported)
+        reasons = {**self.requirements.reasons_against, Feature.SECURE_AGGREGATION: REASON}
+        self.requirements = replace(self.requirements, reasons_against=reasons)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, option, reason_of, setting
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import settings_of
+from fedward.methods.settings import SETTINGS_OF_PASSES
 from fedward.methods.settings import changed as changed_setting
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
@@ -298,10 +299,10 @@ def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> N
     ``named``: key -> value.
     """
     settings = settings_of(experiment.method, experiment.options)
-    images = getattr(settings, "images_per_round", None)
+    images = settings.images_per_round
     if images is None:
         return
-    for name in ("local_epochs", "images_at_most"):
+    for name in SETTINGS_OF_PASSES:
         if name in named and changed_setting(settings, name):
             raise ConfigError(
                 setting(name, named[name]),

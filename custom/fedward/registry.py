@@ -238,7 +238,7 @@ METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
 NETWORKS: "Registry[Network]" = Registry("network", "fedward.nets", _NETWORKS)
 """Networks of this package. Those of timm, and MONAI's under ``monai:NAME``, have no row here."""
 SAMPLERS: "Registry[type[Sampler]]" = Registry(
-    "sampler", "fedward.methods.samplers", _SAMPLERS, ("name", "settings_type", "uses", "choose")
+    "sampler", "fedward.methods.samplers", _SAMPLERS, ("settings_type", "uses", "choose")
 )
 VIEWS: "Registry[Views]" = Registry("view", "fedward.views", _VIEWS, ("weak", "strong"))
 METRICS: "Registry[MetricFunction]" = Registry("metric", "fedward.evaluation", _METRICS)

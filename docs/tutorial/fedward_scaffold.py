@@ -112,7 +112,7 @@ class Scaffold(Algorithm[ServerState]):
         self.requirements = Requirements(
             sends=Sends(losses=frozenset({"loss_supervised", "loss_control"})),
             tensors=TensorRules(excluded={"train": (f"{CONTROL}.",)}),
-            unsupported={
+            reasons_against={
                 Feature.SECURE_AGGREGATION: "its server needs each site's steps with its model",
                 Feature.ROBUST_MEAN: "its control variate is a mean",
             },

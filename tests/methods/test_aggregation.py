@@ -18,7 +18,7 @@ from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import aggregate, mean_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.averages import trimmed_mean, weighted_average
-from fedward.methods.distances import distance_weights, measure
+from fedward.methods.distances import distance_weights, images_and_distances
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.weight_limits import capped_counts, capped_weights
@@ -268,10 +268,10 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
 )
 def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
     honest = [reply("a", 0.0, 1000), reply("b", 0.1, 1000), reply("c", 0.2, 1000)]
-    sizes, distances = measure([*honest, reply("d", 1.0, 2**40)], "sum", 0.5)
+    sizes, distances = images_and_distances([*honest, reply("d", 1.0, 2**40)], "sum", 0.5)
     assert sizes.tolist() == [1000, 1000, 1000, 3000]
     assert 0.5 < distance_weights(sizes, distances, 100.0)[3] < 0.55
-    uncapped = measure([*honest, reply("d", 1.0, 2**40)], "sum", 1.0)
+    uncapped = images_and_distances([*honest, reply("d", 1.0, 2**40)], "sum", 1.0)
     assert distance_weights(*uncapped, 100.0)[3] > 0.999999
 
 

@@ -135,8 +135,8 @@ def test_no_labeller_sends_more_than_the_default(method: str) -> None:
     default = METHODS[method](settings_of(method, {})).requirements
     for name in NAMES:
         requirements = METHODS[method](settings_of(method, {"pseudo_labels": name})).requirements
-        reasons = {**requirements.unsupported, Feature.SEVERAL_LABELS: ""}
-        assert replace(requirements, unsupported=reasons) == default
+        reasons = {**requirements.reasons_against, Feature.SEVERAL_LABELS: ""}
+        assert replace(requirements, reasons_against=reasons) == default
 
 
 @pytest.mark.parametrize(

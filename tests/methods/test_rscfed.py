@@ -8,7 +8,7 @@ import torch
 from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
 
 from fedward.methods.averages import weighted_average
-from fedward.methods.distances import distance_weights, measure
+from fedward.methods.distances import distance_weights, images_and_distances
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
 from fedward.methods.workflow import ClientUpdate, Exchange
 
@@ -112,7 +112,9 @@ def test_the_log_has_each_passes_weights_and_distances() -> None:
         assert row["group"] == "all"
         assert row["sites"] == [update.site for update in updates]
         assert row["weights"] == pytest.approx(plain_weights(updates, scale, factor=6.0), rel=1e-5)
-        assert row["distances"] == pytest.approx(measure(updates, "sum", 1.0)[1].tolist())
+        assert row["distances"] == pytest.approx(
+            images_and_distances(updates, "sum", 1.0)[1].tolist()
+        )
     kinds = {any(site in LABELLED for site in row["sites"]) for row in run.groups[1:]}
     assert kinds == {True, False}, "both scales were seen"
 
@@ -125,7 +127,9 @@ def replies_of(sites: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
 
 def weights(updates: list[ClientUpdate], **options: Any) -> list[float]:
     method = RSCFed(RSCFedSettings.model_validate(options))
-    found: list[float] = method.weights(updates, *measure(updates, "sum", 1.0)).tolist()
+    found: list[float] = method.weights(
+        updates, *images_and_distances(updates, "sum", 1.0)
+    ).tolist()
     assert sum(found) == pytest.approx(1, rel=1e-14)
     return found
 
@@ -160,7 +164,7 @@ def test_a_factor_of_one_is_wfedavg() -> None:
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
     pass_weights = weights(updates, labelled_factor=1.0, distance_scale=7.0)
     assert pass_weights == pytest.approx(
-        distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14
+        distance_weights(*images_and_distances(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14
     )
 
 
@@ -176,7 +180,8 @@ def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: 
 def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
     updates = replies_of({"b": (0, 3), "c": (0, 2)})
     assert all(
-        math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True)
+        math.exp(-1e4 * d / n) == 0
+        for n, d in zip(*images_and_distances(updates, "sum", 1.0), strict=True)
     )
     assert weights(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
 

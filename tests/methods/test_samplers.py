@@ -18,7 +18,7 @@ from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.outputs import SIGMOID
 from fedward.methods.samplers import SAMPLERS, Pool, Sampler, ScoreSampler, sampler_of
 from fedward.methods.samplers.aift import AIFT, AIFTSettings, entropy_and_diversity, majority
-from fedward.methods.samplers.uncertainty import bald, margin
+from fedward.methods.samplers.uncertainty import Margin, bald, margin
 from fedward.seeds import torch_generator
 
 NAN = math.nan
@@ -463,9 +463,10 @@ def test_aift_equals_the_papers_equation_on_its_patterns(
 ) -> None:
     values = PATTERNS[pattern]
     sampler = AIFT(
+        "aift",
         AIFTSettings(
             views=11, majority=share, entropy_weight=weights[0], diversity_weight=weights[1]
-        )
+        ),
     )
     assert sampler.scores(binary(values)).item() == pytest.approx(
         two_class_loop(values, share, *weights), abs=1e-9
@@ -500,12 +501,14 @@ def test_aift_equals_a_loop(size: tuple[int, int, int, int], share: float) -> No
 @given(images=st.integers(1, 9), views=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_aift_of_equal_views_is_entropy(images: int, views: int, seed: int) -> None:
     p = random_probabilities(1, images, 3, seed)
-    alone = AIFT(AIFTSettings(views=1)).scores(p)
+    alone = AIFT("aift", AIFTSettings(views=1)).scores(p)
     torch.testing.assert_close(alone, score("local_entropy", p), rtol=1e-12, atol=1e-14)
-    repeated = AIFT(AIFTSettings(views=views, majority=1.0)).scores(p.expand(views, -1, -1))
+    repeated = AIFT("aift", AIFTSettings(views=views, majority=1.0)).scores(p.expand(views, -1, -1))
     torch.testing.assert_close(repeated, views * alone, rtol=1e-12, atol=1e-12)
     spread = random_probabilities(views, images, 3, seed)
-    only = AIFT(AIFTSettings(views=views, majority=1.0, diversity_weight=0.0)).scores(spread)
+    only = AIFT("aift", AIFTSettings(views=views, majority=1.0, diversity_weight=0.0)).scores(
+        spread
+    )
     singles = torch.stack([ensemble_entropy(view.unsqueeze(0)) for view in spread]).sum(dim=0)
     torch.testing.assert_close(only, singles, rtol=1e-12, atol=1e-12)
 
@@ -571,7 +574,9 @@ def test_entropy_of_several_classes_by_hand() -> None:
     assert choose(fedal, pool, 2) == ["1", "0"]
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if not sampler_of(name).one_label])
+@pytest.mark.parametrize(
+    "name", [name for name in SAMPLERS if not sampler_of(name).assumes_one_label]
+)
 @grid
 @given(seed=st.integers(0, 1000), classes=st.integers(1, 4))
 def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
@@ -592,8 +597,15 @@ def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
     assert torch.allclose(scores, sampler.scores_of(other), atol=1e-5)
 
 
+def test_errors_name_a_sampler_as_the_job_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package may offer a sampler of fedward under a name of its own."""
+    monkeypatch.setattr(SAMPLERS, "registered", {"doubt": Margin})
+    with pytest.raises(DataError, match="site north, sampler doubt: "):
+        choose(sampler_of("doubt"), Pool("north", ["a", "a"]), 1)
+
+
 def test_samplers_for_one_label() -> None:
-    assert [name for name in SAMPLERS if sampler_of(name).one_label] == ["sa", "mcdal"]
+    assert [name for name in SAMPLERS if sampler_of(name).assumes_one_label] == ["sa", "mcdal"]
 
 
 @pytest.mark.parametrize("wrong", [NAN, -0.1, 1.1])

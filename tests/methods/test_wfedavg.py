@@ -15,7 +15,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
 from fedward.methods.averages import weighted_average
-from fedward.methods.distances import distance_weights, measure, model_distance
+from fedward.methods.distances import distance_weights, images_and_distances, model_distance
 from fedward.methods.workflow import ClientUpdate, Exchange
 
 grid = settings(deadline=None, max_examples=60)
@@ -272,7 +272,7 @@ def replies_of(sizes: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
 @pytest.mark.parametrize("norm", ["sum", "flat"])
 def test_sizes_are_images_and_distances_are_to_the_mean(norm: Literal["sum", "flat"]) -> None:
     updates = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
-    sizes, distances = measure(updates, norm, 1.0)
+    sizes, distances = images_and_distances(updates, norm, 1.0)
     assert sizes.tolist() == [10, 40, 50]
     mean = weighted_average([update.state for update in updates], [10, 40, 50])
     assert distances.tolist() == [model_distance(update.state, mean, norm) for update in updates]
@@ -286,7 +286,7 @@ def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, 
         ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1)
         for i, k in enumerate((n, m))
     ]
-    _, (one, other) = measure(updates, "sum", 1.0)
+    _, (one, other) = images_and_distances(updates, "sum", 1.0)
     assert one / other == pytest.approx(m / n, rel=1e-6)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.label_kinds import ONE_LABEL, LabelKind
-from fedward.methods.algorithm import Weight
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.requirements import Requirements
+from fedward.methods.site_weights import SiteWeight
 from fedward.methods.workflow import Exchange
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.requests import DecryptRequest, Request, read_request
@@ -75,6 +75,6 @@ class AdmitsAll(SiteLog):
         """Let it pass."""
         return read_request(message.meta)
 
-    def weight(self, request: DecryptRequest, weight: Weight) -> int:
+    def weight(self, request: DecryptRequest, weight: SiteWeight) -> int:
         """Take this site's update for one of weight 1."""
         return 1

@@ -17,14 +17,14 @@ from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
 from fedward.methods.settings import Settings, StepSize
-from fedward.methods.steps import fewest_different, phase_images, step_count
+from fedward.methods.steps import DrawnFrom, fewest_different, phase_images, step_count
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
 from fedward.protocol.requests import DecryptRequest, Request, SurveyRequest, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.registry import extensions
 from fedward.security import sums
-from fedward.security.approvals import FOLDER, Approvals
+from fedward.security.approvals import APPROVALS_FOLDER, Approvals
 from fedward.security.policy import (
     OPEN,
     Circumstances,
@@ -87,7 +87,7 @@ class Admission:
         self._read = read
         self._noise = noise
         self._scope = scope
-        self._approvals = Approvals(folder / FOLDER)
+        self._approvals = Approvals(folder / APPROVALS_FOLDER)
         self._folder = folder
         self._questions = questions_file(folder, site)
         self._sums = sums.sums_file(folder, site)
@@ -328,10 +328,8 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
 class _PhaseWork:
     """What a phase of a round goes through at this site."""
 
-    labelled: int
-    """Number of labelled images that it may draw from."""
-    unlabelled: int
-    """Number of images that it may draw from without labels."""
+    drawn_from: DrawnFrom
+    """Number of images that it draws from, without those that it must not train on."""
     images: int
     """Images that it takes of each kind, repetitions included."""
     batch: int
@@ -347,27 +345,26 @@ class _PhaseWork:
     @classmethod
     def of(cls, phase: Phase, settings: Settings, data: SiteData) -> "_PhaseWork":
         """Return what a phase goes through with a site's data."""
-        labelled, unlabelled = _available(phase, data)
-        sizes = [labelled, unlabelled]
-        if phase.objective.uses.pace == "labelled":
-            sizes = [labelled]
-        images = phase_images(settings, [size for size in sizes if size])
+        uses = phase.objective.uses
+        unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
+        drawn_from = DrawnFrom.of(uses, len(data.labelled), unlabelled)
+        images = phase_images(settings, uses, drawn_from)
         batch = settings.batch * data.processes
         steps = step_count(images, batch)
         trains = steps > 0 and not isinstance(phase.objective, Measurement)
-        return cls(labelled, unlabelled, images, batch, steps, trains)
+        return cls(drawn_from, images, batch, steps, trains)
 
     @property
     def images_seen(self) -> int:
         """Images of both kinds that it takes, repetitions included."""
-        kinds_present = bool(self.labelled) + bool(self.unlabelled)
+        kinds_present = sum(number > 0 for number in self.drawn_from)
         return self.images * kinds_present
 
 
 def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
     """Apply the rules on different images in a phase, and in each of its steps if it trains."""
     checked = []
-    for kind, number in (("labelled", work.labelled), ("unlabelled", work.unlabelled)):
+    for kind, number in work.drawn_from._asdict().items():
         different = min(number, work.images)
         if not different:
             continue
@@ -393,15 +390,3 @@ def _enough_in_a_step(policy: Policy, kind: str, different: int) -> Finding:
 def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
     kept = steps == 0 or steps >= policy.minimum_steps
     return Finding("minimum_steps", f"at least {policy.minimum_steps}", asked, kept)
-
-
-def _available(phase: Phase, data: SiteData) -> tuple[int, int]:
-    """Return how many labelled and unlabelled images a phase may draw from."""
-    uses = phase.objective.uses
-    labelled = len(data.labelled)
-    unlabelled = 0
-    if uses.unlabelled != "none":
-        unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
-    if uses.unlabelled == "all":
-        unlabelled += labelled
-    return labelled if uses.labelled else 0, unlabelled

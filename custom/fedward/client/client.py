@@ -19,8 +19,10 @@ from fedward.client.survey import SurveyClient, counted_images
 from fedward.evaluation.in_fives import in_fives
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.evaluation_turn import rounds_of_model
 from fedward.methods.local import Measurement
 from fedward.methods.survey import Survey
+from fedward.methods.workflow import Turn
 from fedward.model_state import State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import answer_checks, wire
@@ -224,11 +226,8 @@ class Client(Respondent):
         evaluation = self.learner.evaluate(model)
         if self._observer:
             data = self.learner.images.data
-            # The moving average after a round has an exchange of its own after all others of the
-            # round. These evaluate the model that the round begins with.
-            is_average = request.part == self.requirements.server.exchanges
-            round_ = request.round if is_average else request.round - 1
-            self._observer.evaluated(data, request.run, round_, evaluation)
+            rounds = rounds_of_model(self.algorithm, Turn(request.round, request.part))
+            self._observer.evaluated(data, request.run, rounds, evaluation)
         fields: dict[str, Any] = {"metrics": withhold_small_counts(evaluation.metrics)}
         if evaluation.counts is not None:
             fields["binned"] = evaluation.counts.to_wire() | self._further_counts(evaluation)

@@ -44,7 +44,8 @@ from fedward.client.request_check import (
 )
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, canonical, digest
-from fedward.methods.algorithm import Algorithm, Weight
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.site_weights import SiteWeight
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
@@ -133,7 +134,7 @@ class SiteLog:
         self._admitted = True
         return request
 
-    def weight(self, request: DecryptRequest, weight: Weight) -> int:
+    def weight(self, request: DecryptRequest, weight: SiteWeight) -> int:
         """Return what this site's update counts for in the sum that a request wants decrypted.
 
         Args:
@@ -143,8 +144,8 @@ class SiteLog:
         exchange = (request.round, request.part, request.trained)
         for row in self._answered(request.run):
             if (row["round"], row["part"], row["task"]) == exchange and row["gave"]:
-                counts = (row[name] for name in _COUNTS)
-                return weight(row["task"], *counts)
+                counts = {name: row[name] for name in _COUNTS}
+                return weight(row["task"], **counts)
         raise refused(
             f"round {request.round}, part {request.part}",
             f"a sum with an update of this site for {request.trained}",

@@ -1,33 +1,25 @@
 """The server's mean of a round's replies: what each counts for, the limits, and the kind of mean.
 
-The limits are in :mod:`fedward.methods.weight_limits`, the arithmetic is in
-:mod:`fedward.methods.averages`.
+What a site counts for is in :mod:`fedward.methods.site_weights`, the limits are in
+:mod:`fedward.methods.weight_limits`, and the arithmetic is in :mod:`fedward.methods.averages`.
 """
 
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from fedward.methods.algorithm import Weight
 from fedward.methods.averages import LARGEST_TRIM, trimmed_mean, weighted_average
 from fedward.methods.settings import Settings
+from fedward.methods.site_weights import SiteWeight
 from fedward.methods.weight_limits import WeightLimits
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
 
 
-def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by its steps.
-
-    With FedVC all sites take the same number of steps, so that all have the same weight.
-    """
-    return steps
-
-
 def mean_of(
     updates: Sequence[ClientUpdate],
     task: str,
-    weight: Weight,
+    weight: SiteWeight,
     settings: Settings,
     fallback: State,
     least: float,
@@ -49,7 +41,7 @@ def mean_of(
     Raises ConfigError: fewer than ``least`` replies have a weight, although some have. The server
     discards a round with so few replies before it averages.
     """
-    trained = [update for update in updates if update.steps]
+    trained = [update for update in updates if update.trained]
     counts = [
         float(weight(task, update.labelled, update.unlabelled, update.steps)) for update in trained
     ]

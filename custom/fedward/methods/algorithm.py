@@ -1,8 +1,8 @@
 """What an algorithm is to the runtime: its settings, its requirements, and its two halves."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from torch import nn
 
@@ -10,7 +10,7 @@ from fedward.methods.abilities import LabelPurchases, NetworkExtension, PictureM
 from fedward.methods.local import Phase
 from fedward.methods.requirements import Requirements
 from fedward.methods.settings import Settings
-from fedward.methods.survey import Survey
+from fedward.methods.site_weights import SiteWeight
 from fedward.methods.workflow import Federation, Rounds
 from fedward.model_state import State
 
@@ -24,7 +24,9 @@ class ServerState:
     model: State
     """The global model."""
     average: State = field(default_factory=dict, kw_only=True)
-    """Moving average of the global model. Empty before the first round, and where none is kept."""
+    """Moving average of the global model. Empty before the first round, and where none is kept.
+
+    The server's loop keeps it, whatever the method, and no site trains from it."""
 
     @property
     def evaluated(self) -> State:
@@ -33,11 +35,6 @@ class ServerState:
 
 
 StateT = TypeVar("StateT", bound=ServerState)
-Weight: TypeAlias = Callable[[str, int, int, int], int]
-"""Task, labelled images, unlabelled images and steps of a site, to what it counts for in a mean.
-
-It is asked only for sites that took at least one step.
-"""
 
 
 class Algorithm(Protocol[StateT]):
@@ -55,7 +52,7 @@ class Algorithm(Protocol[StateT]):
     """The job's settings, checked."""
     requirements: Requirements
     """What the algorithm needs, and what its sites may send, with these settings."""
-    weight: Weight
+    weight: SiteWeight
     """What a site counts for, in plain means, where counts are capped, and in encrypted updates."""
     active: LabelPurchases | None = None
     """Where sites buy labels: when, and for which images."""
@@ -97,15 +94,3 @@ class Algorithm(Protocol[StateT]):
             declines.
         """
         ...
-
-
-def evaluation_turn(algorithm: Algorithm[Any] | Survey, round_: int) -> tuple[int, int]:
-    """Return the exchange that evaluates the model after ``round_`` rounds, as round and part.
-
-    It is the first exchange of the next round, which begins with this model. No round begins with
-    a moving average, which therefore has an exchange of its own at the end of its round.
-    """
-    settings = algorithm.settings
-    if settings.average_decay and 0 < round_ < settings.rounds:
-        return round_, algorithm.requirements.server.exchanges
-    return round_ + 1, 0

@@ -10,7 +10,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedward.methods.aggregation import steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
 from fedward.methods.local import Phase
@@ -18,8 +17,9 @@ from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import EVERY_TENSOR, Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Share
+from fedward.methods.site_weights import steps_taken
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
 
 
 class AloneSettings(FixMatchSettings):
@@ -67,7 +67,7 @@ class Alone(Algorithm[ServerState]):
         self.requirements = Requirements(
             sends=sends,
             tensors=TensorRules(private=(EVERY_TENSOR,)),
-            unsupported={
+            reasons_against={
                 Feature.SECURE_AGGREGATION: sends_no_model,
                 Feature.ROBUST_MEAN: sends_no_model,
                 Feature.MOVING_AVERAGE: sends_no_model,
@@ -93,5 +93,5 @@ class Alone(Algorithm[ServerState]):
             sites = draw_participants(
                 federation.sites, settings.participants, federation.seed, round_
             )
-            yield Exchange(round_, state.model, {site: ClientTask() for site in sites})
+            yield Exchange(round_, state.model, {site: ClientTask(TRAIN) for site in sites})
             state.round = round_

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.averages import weighted_average
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.weight_limits import capped_counts
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
@@ -99,7 +100,7 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     return torch.softmax(logarithms, dim=0)
 
 
-def measure(
+def images_and_distances(
     updates: Sequence[ClientUpdate], norm: Literal["sum", "flat"], largest_share: float
 ) -> tuple[Tensor, Tensor]:
     """Return the replies' images n_k (K,), capped, and their distances d_k (K,) from their mean.
@@ -107,17 +108,14 @@ def measure(
     The mean is weighted by n_k. Both are float64.
     """
     images = [
-        images_of_group("", update.labelled, update.unlabelled, update.steps) for update in updates
+        # The images of a group do not depend on the task.
+        images_of_group("", update.labelled, update.unlabelled, update.steps)
+        for update in updates
     ]
     sizes = capped_counts(images, largest_share)
     mean = weighted_average([update.state for update in updates], sizes)
     distances = [model_distance(update.state, mean, norm) for update in updates]
     return torch.tensor(sizes, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64)
-
-
-def images_of_group(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by the images of its group: the labelled ones where it has any."""
-    return labelled or unlabelled
 
 
 def _mismatch(key: str, expected: str, found: str) -> ConfigError:

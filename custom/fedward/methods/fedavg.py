@@ -6,8 +6,8 @@ from decentralized data*, AISTATS 2017, Algorithm 1.
 
 from collections.abc import Sequence
 
-from fedward.methods.aggregation import mean_of, steps_taken
-from fedward.methods.algorithm import Algorithm, ServerState, Weight
+from fedward.methods.aggregation import mean_of
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
@@ -19,11 +19,9 @@ from fedward.methods.server_labels import (
     train_at_server,
 )
 from fedward.methods.settings import ServerLabels, Settings
+from fedward.methods.site_weights import SiteWeight, steps_taken
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
-
-_TASK = "train"
-"""The task that each participant is given."""
+from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
 
 
 class FedAvg(Algorithm[ServerState]):
@@ -53,7 +51,7 @@ class FedAvg(Algorithm[ServerState]):
             sends=Sends(losses=losses),
             server=ServerNeeds(images=images_at_server(settings)),
             hidden_labels=settings.server_labels,
-            unsupported={Feature.SEVERAL_LABELS: settings.one_label},
+            reasons_against={Feature.SEVERAL_LABELS: settings.one_label},
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
@@ -72,7 +70,7 @@ def federated_averaging(
     state: ServerState,
     federation: Federation,
     settings: Settings,
-    weight: Weight,
+    weight: SiteWeight,
 ) -> Rounds:
     """Run the rounds of federated averaging, until there were ``settings.rounds``.
 
@@ -98,10 +96,10 @@ def federated_averaging(
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        tasks = {site: ClientTask(_TASK) for site in sites}
+        tasks = {site: ClientTask(TRAIN) for site in sites}
         updates = yield Exchange(round_, state.model, tasks)
         state.model = mean_of(
-            updates, _TASK, weight, settings, state.model, federation.effective_replies
+            updates, TRAIN, weight, settings, state.model, federation.effective_replies
         )
         train_at_server(state, round_, federation)
         state.round = round_

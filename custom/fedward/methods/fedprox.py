@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import images_of_group
 from fedward.methods.groups import (
     SUPERVISED,
     GroupedState,
@@ -20,6 +19,7 @@ from fedward.methods.groups import (
 from fedward.methods.local import Phase
 from fedward.methods.proximal import LOSS, Proximal
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
 

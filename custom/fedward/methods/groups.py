@@ -10,7 +10,7 @@ from torch import Tensor
 from fedward.errors import RunError
 from fedward.methods.aggregation import aggregate
 from fedward.methods.algorithm import ServerState
-from fedward.methods.distances import distance_weights, measure
+from fedward.methods.distances import distance_weights, images_and_distances
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
@@ -126,13 +126,13 @@ def group_requirements(
             "its weights are distances of single sites' models;"
             " distance_scale=0 weights by images alone"
         )
-    unsupported = {}
+    reasons_against = {}
     if reason:
-        unsupported = {Feature.SECURE_AGGREGATION: reason, Feature.ROBUST_MEAN: reason}
+        reasons_against = {Feature.SECURE_AGGREGATION: reason, Feature.ROBUST_MEAN: reason}
     return Requirements(
         sends=Sends(losses, logs, records=frozenset({"groups"})),
         server=ServerNeeds(exchanges=exchanges),
-        unsupported=unsupported,
+        reasons_against=reasons_against,
     )
 
 
@@ -218,7 +218,7 @@ class Groups:
         updates = yield Exchange(state.round + 1, model, client_tasks, part=part)
         for update in updates:
             state.groups[update.site] = LABELLED if update.labelled else UNLABELLED
-        return [update for update in updates if update.steps]
+        return [update for update in updates if update.trained]
 
     def together(self, state: GroupedState, federation: Federation) -> RoundPart:
         """Return the average of all sites drawn, among which labelled ones need not be."""
@@ -244,7 +244,9 @@ class Groups:
         if not updates:
             return state.model
         settings = self._settings
-        sizes, distances = measure(updates, settings.distance_norm, settings.largest_share)
+        sizes, distances = images_and_distances(
+            updates, settings.distance_norm, settings.largest_share
+        )
         weights = self._weighting(updates, sizes, distances)
         limits = WeightLimits(settings.largest_share, federation.effective_replies)
         limited = limits.limited_weights(weights, sizes)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import images_of_group
 from fedward.methods.groups import (
     LABELLED,
     UNLABELLED,
@@ -32,12 +31,13 @@ from fedward.methods.mean_teacher import (
 )
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, StepSize
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.workflow import Federation, Rounds
 
 _SMALLEST_PROBABILITY = 1e-5
-"""Smaller probabilities are raised to this value in logarithms, as in SHOT.
+"""Smaller probabilities are raised to this value in logarithms. SHOT adds it to all of them.
 
-Without that, the slope of the entropy at 0 would be infinite."""
+Without either, the slope of the entropy at 0 would be infinite."""
 
 
 def information_maximisation(p: Tensor) -> Tensor:

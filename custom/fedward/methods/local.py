@@ -1,7 +1,7 @@
 """What a method's local half sees at a site: phases, batches, a phase's inputs, and losses."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -199,15 +199,19 @@ def statistics_kept(net: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
+def statistics_of_strong_views(net: nn.Module, settings: Settings) -> AbstractContextManager[None]:
+    """Return a block for the pass of strong views, as the settings say.
+
+    In it they move BatchNorm's running statistics, or leave them as they are.
+    """
+    return statistics_kept(net) if settings.batch_statistics == "weak_views" else nullcontext()
+
+
 def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
     """Return the logits (N, K) of strong views (N, C, H, W).
 
     They move BatchNorm's running statistics only where the settings say that all views do.
     """
-    logits: Tensor
-    if settings.batch_statistics == "weak_views":
-        with statistics_kept(net):
-            logits = net(images)
-    else:
-        logits = net(images)
+    with statistics_of_strong_views(net, settings):
+        logits: Tensor = net(images)
     return logits

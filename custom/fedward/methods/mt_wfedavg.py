@@ -6,10 +6,10 @@ Saha et al.: *Rethinking semi-supervised federated learning*, MICCAI 2023.
 from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import images_of_group
 from fedward.methods.groups import GroupedState, Groups, group_requirements
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.workflow import Federation, Rounds
 
 

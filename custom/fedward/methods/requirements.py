@@ -52,13 +52,10 @@ class Feature(StrEnum):
     """Several processes at a site share each training batch. A site's file asks for it."""
 
 
-SUPPORTED = ""
-"""In place of a reason: the method can work with the feature."""
-
-UNSUPPORTED_BY_DEFAULT: Mapping[Feature, str] = {
+_REASONS_BY_DEFAULT: Mapping[Feature, str] = {
     Feature.SEVERAL_LABELS: "its losses take one label an image",
 }
-"""Features that need code in the method itself, and the reason given where it declares nothing."""
+"""Feature that needs code in the method itself -> the reason where a method declares nothing."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +158,10 @@ class Requirements:
     sends: Sends = Sends()
     server: ServerNeeds = ServerNeeds()
     tensors: TensorRules = TensorRules()
-    unsupported: Mapping[Feature, str] = field(default_factory=dict)
-    """Feature -> why the method cannot work with it, or :data:`SUPPORTED`.
+    reasons_against: Mapping[Feature, str] = field(default_factory=dict)
+    """Feature -> why the method cannot work with it; an empty text where it can.
 
-    Features that are not named are supported, except for :data:`UNSUPPORTED_BY_DEFAULT`.
+    A method can work with the features that it does not name, except for several labels an image.
     """
     plain_images: bool = False
     """Whether sites look at their labelled images as they are: at no views and no other images."""
@@ -172,7 +169,7 @@ class Requirements:
     """Whether sites train as if none of their training images had a label."""
 
     def reason_against(self, feature: Feature) -> str:
-        """Return why the method cannot work with a feature; :data:`SUPPORTED` where it can."""
-        if feature in self.unsupported:
-            return self.unsupported[feature]
-        return UNSUPPORTED_BY_DEFAULT.get(feature, SUPPORTED)
+        """Return why the method cannot work with a feature; an empty text where it can."""
+        if feature in self.reasons_against:
+            return self.reasons_against[feature]
+        return _REASONS_BY_DEFAULT.get(feature, "")

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.averages import weighted_average
-from fedward.methods.distances import distance_weights, images_of_group
+from fedward.methods.distances import distance_weights
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, RoundPart, group_requirements
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.participants import draw_participants
 from fedward.methods.settings import Positive
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.workflow import ClientUpdate, Federation, Rounds
 from fedward.model_state import State
 

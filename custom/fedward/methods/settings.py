@@ -11,6 +11,12 @@ Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
 ClassWeighting = Literal["median_frequency", "none"]
 
+SETTINGS_OF_PASSES = ("local_epochs", "images_at_most")
+"""Settings that ``images_per_round`` leaves without effect, as
+:func:`fedward.methods.steps.phase_images` says.
+
+They say how often a site passes through its images in a round, and when it stops."""
+
 
 class StepSize(NamedTuple):
     """Size of the optimiser steps of one kind at a site, in every round of a run."""

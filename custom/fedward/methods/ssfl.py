@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from fedward.methods.aggregation import steps_taken
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging
 from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
@@ -10,6 +9,7 @@ from fedward.methods.local import Phase
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_labels import AT_SERVER, images_at_server, server_phase
+from fedward.methods.site_weights import steps_taken
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -32,7 +32,7 @@ class SSFL(Algorithm[ServerState]):
             sends=Sends(losses=fixmatch_losses(settings), logs=frozenset({"kept"})),
             server=ServerNeeds(images=images_at_server(settings)),
             hidden_labels=settings.server_labels,
-            unsupported={Feature.SEVERAL_LABELS: settings.one_label},
+            reasons_against={Feature.SEVERAL_LABELS: settings.one_label},
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

@@ -1,25 +1,43 @@
-"""How many images and steps a phase of a site's round has.
+"""The pace of training: how many images and steps a phase of a site's round has.
 
 The site and the server do the same arithmetic, so that the server can check what a site reports.
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from fedward.methods.local import Uses
 from fedward.methods.settings import Settings
 
 
-def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
-    """Return how many images of each kind a phase takes at a site.
+class DrawnFrom(NamedTuple):
+    """How many of a site's training images a phase draws from, by kind; 0 where it uses none."""
 
-    ``sizes`` counts the site's images of each kind that the phase uses. A site that passes through
-    its images does so until the most numerous kind has passed.
+    labelled: int
+    """Images that are seen with their labels."""
+    unlabelled: int
+    """Images that are seen without labels."""
+
+    @classmethod
+    def of(cls, uses: Uses, labelled: int, unlabelled: int) -> "DrawnFrom":
+        """Return what a phase draws from at a site with so many labelled and unlabelled images."""
+        without_labels = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
+        return cls(labelled if uses.labelled else 0, without_labels[uses.unlabelled])
+
+
+def phase_images(settings: Settings, uses: Uses, drawn_from: DrawnFrom) -> int:
+    """Return how many images of each kind a phase takes at a site, repetitions included.
+
+    ``images_per_round`` says it where the job has that setting. Otherwise the site passes
+    ``local_epochs`` times through the images of the kind that sets the pace, and takes
+    ``images_at_most`` at most. The kind is the more numerous one, or the labelled one where the
+    objective says so. A phase without images of this kind takes none.
     """
-    if not sizes:
+    pacemakers = drawn_from.labelled if uses.pace == "labelled" else max(drawn_from)
+    if not pacemakers:
         return 0
     if settings.images_per_round:
         return settings.images_per_round
-    images = settings.local_epochs * max(sizes)
+    images = settings.local_epochs * pacemakers
     if settings.images_at_most:
         return min(images, settings.images_at_most)
     return images
@@ -27,15 +45,8 @@ def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
 
 def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -> int:
     """Return how many batches a phase has at a site with these numbers of training images."""
-    sizes = []
-    if uses.labelled:
-        sizes.append(labelled)
-    if uses.pace == "all" and uses.unlabelled == "unlabelled":
-        sizes.append(unlabelled)
-    if uses.pace == "all" and uses.unlabelled == "all":
-        sizes.append(labelled + unlabelled)
-    present = [size for size in sizes if size]
-    return step_count(phase_images(settings, present), settings.batch)
+    images = phase_images(settings, uses, DrawnFrom.of(uses, labelled, unlabelled))
+    return step_count(images, settings.batch)
 
 
 def step_count(images: int, batch: int) -> int:

@@ -35,7 +35,7 @@ class Survey:
             sends=Sends(
                 records=frozenset({"surveys"}), card=False, subgroups=False, clusters=False
             ),
-            unsupported={
+            reasons_against={
                 Feature.SECURE_AGGREGATION: _NO_MODEL,
                 Feature.ROBUST_MEAN: _NO_MODEL,
                 Feature.TRAIN_HEAD: _NO_MODEL,

@@ -8,7 +8,6 @@ site's first answer.
 from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import images_of_group
 from fedward.methods.groups import (
     SUPERVISED,
     GroupedState,
@@ -18,6 +17,7 @@ from fedward.methods.groups import (
 )
 from fedward.methods.local import Phase
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
 

@@ -5,21 +5,32 @@ A workflow knows tensors and site names only. :mod:`fedward.server` decides how 
 
 from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor
 
 from fedward.model_state import State
 
+TRAIN = "train"
+"""Task in which sites train, in methods that have one task in a round."""
 QUERY = "query"
 """Task in which sites ask for the labels that are due, and train with those that they get."""
+
+
+class Turn(NamedTuple):
+    """The place of an exchange in a run."""
+
+    round: int
+    """The round, from 1."""
+    part: int
+    """Number of the exchange in its round, from 0."""
 
 
 @dataclass(frozen=True)
 class ClientTask:
     """What one site is asked to do in one exchange."""
 
-    name: str = "train"
+    name: str = TRAIN
     """The task as :meth:`Algorithm.phases` takes it."""
     models: Mapping[str, State] = field(default_factory=dict)
     """Models that only this site is sent, by role, such as ``{"peer0": ...}``.
@@ -45,13 +56,11 @@ class Exchange:
     A site that is asked twice in a round draws different random numbers in each part."""
     evaluate: bool = True
     """Whether the model may be evaluated; False for one whose classifier is not trained yet."""
-    over: bool = False
-    """Whether the round's training is over, and its model is only evaluated."""
 
     @property
-    def model_round(self) -> int:
-        """Number of rounds that the model has been trained for."""
-        return self.round if self.over else self.round - 1
+    def turn(self) -> Turn:
+        """Its place in the run."""
+        return Turn(self.round, self.part)
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class ClientUpdate:
     """
 
     @property
-    def useful(self) -> bool:
+    def trained(self) -> bool:
         """Whether the site trained its model."""
         return self.steps > 0
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import WireError
+from fedward.methods.workflow import Turn
 from fedward.protocol.messages import ErrorAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
 from fedward.protocol.versions import versions
@@ -24,6 +25,7 @@ class Replies:
     """What became of the requests of one exchange, by site."""
 
     requests: dict[str, Message]
+    """The requests as they were sent."""
     failed: dict[str, str] = field(default_factory=dict)
     """Why a site has not done what it was asked for."""
     refused: set[str] = field(default_factory=set)
@@ -88,7 +90,7 @@ class Inquiry:
 
     def ask(
         self,
-        turn: tuple[int, int],
+        turn: Turn,
         replies: Replies,
         accept: Callable[[str, Message], None],
         too_few: Callable[[], bool],
@@ -98,7 +100,7 @@ class Inquiry:
         Sites that wait for approval are asked again as long as their answers are needed.
 
         Args:
-            turn: round and part of the exchange.
+            turn: the exchange.
             replies: with the requests; what becomes of them is noted there.
             accept: takes the first answer of a site, and raises WireError if it cannot be used.
             too_few: whether fewer answers than an exchange needs have come.

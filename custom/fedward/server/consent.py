@@ -27,9 +27,11 @@ class Consent:
         self._console = console
         self._minimum = run.experiment.minimum_replies
         self._refused: dict[str, str] = {}
+        """Site that refused the job when it was last asked -> the rule of its policy."""
         self._waiting = dict(run.info.summary.waiting)
         """Site -> digest of the job that it has not approved yet, by its last answer."""
         self._pauses = 0
+        """Number of pauses so far."""
 
     @property
     def refused(self) -> dict[str, Any]:

@@ -44,13 +44,13 @@ class Result(Replies):
     """The mean model of all updates, where the sites encrypt."""
 
     @property
-    def useful(self) -> list[str]:
+    def trained(self) -> list[str]:
         """Names of the sites that trained, sorted."""
-        return sorted(site for site, update in self.updates.items() if update.useful)
+        return sorted(site for site, update in self.updates.items() if update.trained)
 
     @property
     def evaluating(self) -> set[str]:
-        """Sites with a task that have no training image, as those that only evaluate for others."""
+        """Sites that were to train and have no training image: they can only evaluate."""
         return {
             site
             for site, update in self.updates.items()
@@ -104,14 +104,14 @@ class Communicator:
                 return len(result.answers) < self._experiment.minimum_replies
             return self._has_too_few(exchange, result)
 
-        self._inquiry.ask((exchange.round, exchange.part), result, accept, too_few)
+        self._inquiry.ask(exchange.turn, result, accept, too_few)
         if self._has_too_few(exchange, result):
             self._drop_updates(exchange, result)
         self._run.audit.add(
             "answered",
             round=exchange.round,
             part=exchange.part,
-            replied=result.useful,
+            replied=result.trained,
             updates=result.hashes,
             evaluated=sorted(site for site, answer in result.answers.items() if answer.metrics),
             failed=result.failed,
@@ -142,7 +142,7 @@ class Communicator:
     def _sites_that_count(self, exchange: Exchange, result: Result) -> list[str]:
         """Return the sites that trained and whose update has a weight above 0 in an average."""
         sites = []
-        for site in result.useful:
+        for site in result.trained:
             update = result.updates[site]
             if self._weight(exchange, update):
                 sites.append(site)
@@ -160,7 +160,7 @@ class Communicator:
         """Drop all updates, which are too few for an average. None becomes a peer model either."""
         number = len(self._sites_that_count(exchange, result))
         needed = self._experiment.minimum_replies
-        for site in result.useful:
+        for site in result.trained:
             self._run.models.forget(site, exchange.round)
             del result.updates[site]
             result.hashes.pop(site, None)

@@ -15,9 +15,14 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.console.listener import Listener, Start, StartingWeights
 from fedward.errors import RunError, listed
-from fedward.methods.algorithm import Algorithm, ServerState, evaluation_turn
+from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.averages import moving_average
 from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
+from fedward.methods.evaluation_turn import (
+    evaluates_average,
+    evaluation_turn,
+    rounds_of_model,
+)
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
 from fedward.protocol import wire
@@ -62,6 +67,8 @@ class TrainingCourse:
 
     def prepare(self) -> FirstModel:
         """Return the model that a new run starts from."""
+        # Only whether there are any: reading them would fill the run folder, which is still to be
+        # made. :func:`federation_of` checks what they are.
         if not self._images.there:
             self._images.require(self._algorithm.requirements.server.images)
         weights = Weights.of(self._init.files, self._init.facts) if self._init else None
@@ -192,8 +199,8 @@ class _Loop:
 
     def _evaluate_average(self, state: ServerState) -> None:
         """Let all sites evaluate the moving average after a round, in an exchange of its own."""
-        round_, part = evaluation_turn(self._algorithm, state.round)
-        evaluation = Exchange(round_, state.average, {}, part=part, over=True)
+        turn = evaluation_turn(self._algorithm, state.round)
+        evaluation = Exchange(turn.round, state.average, {}, part=turn.part)
         self._carry_out(evaluation, evaluating=self._run.sites)
 
     def _is_due(self, round_: int) -> bool:
@@ -290,8 +297,8 @@ class _Loop:
         """Return whether the model that an exchange sends is evaluated with it."""
         begins_round = exchange.round != self._newest_round
         rounds_before = exchange.round - 1
-        # A moving average has had an exchange of its own already.
-        is_its_turn = evaluation_turn(self._algorithm, rounds_before) == (exchange.round, 0)
+        # A moving average was evaluated before this round began.
+        is_its_turn = evaluation_turn(self._algorithm, rounds_before).round == exchange.round
         is_due = self._is_due(rounds_before)
         return exchange.evaluate and begins_round and is_its_turn and is_due
 
@@ -304,7 +311,7 @@ class _Loop:
         """
         learns_alone = self._algorithm.requirements.server.learns_alone
         enough_answers = len(result.answers) >= self._experiment.minimum_replies
-        if result.useful or (learns_alone and enough_answers):
+        if result.trained or (learns_alone and enough_answers):
             self._empty_exchanges = 0
         elif not self._waits_for_labels(result):
             self._empty_exchanges += 1
@@ -330,23 +337,43 @@ class _Loop:
         started = time.perf_counter()
         result = self._communicator.exchange(exchange, evaluating)
         seconds = time.perf_counter() - started
+        self._note_labels(result)
+        rounds = rounds_of_model(self._algorithm, exchange.turn)
+        record_sites(self._run, exchange, result, rounds)
+        self._keep_if_best(exchange.model, rounds, result)
+        if exchange.tasks:
+            self._record_training(exchange, result, seconds)
+        elif evaluates_average(self._algorithm, exchange.turn):
+            # Its row belongs to the round, but is not shown: nobody has trained. The evaluation of
+            # the last model belongs to no round, and has no row.
+            record_round(self._run, exchange, result, seconds)
+        return result
+
+    def _note_labels(self, result: Result) -> None:
+        """Note how many labelled images each site has by its answer."""
         for site, answer in result.answers.items():
             self._labelled_images[site] = answer.labelled
-        record_sites(self._run, exchange, result)
+
+    def _keep_if_best(self, model: State, rounds: int, result: Result) -> None:
+        """Keep a model that sites have evaluated if it is the best so far, and tell the listener.
+
+        Args:
+            model: the model that the exchange has sent, evaluated or not.
+            rounds: how many have made it.
+            result: what the sites have answered.
+        """
         key_metric = self._experiment.key_metric
         values = key_values(result.answers, key_metric)
-        keep_best(self._run, exchange, values, key_metric)
+        keep_best(self._run, model, rounds, values, key_metric)
         if values:
             defined = {site: float(value) for site, value in values.items() if value is not None}
-            self._listener.evaluated(exchange.model_round, defined)
-        # The evaluation after the last round has no tasks, and no row.
-        if exchange.tasks or exchange.over:
-            row = record_round(self._run, exchange, result, seconds)
-        # The row of a moving average's evaluation is recorded, and not shown: nobody trained.
-        if exchange.tasks and not exchange.over:
-            self._reasons_not_trained = result.failed
-            self._listener.round(row, _share_kept(result))
-        return result
+            self._listener.evaluated(rounds, defined)
+
+    def _record_training(self, exchange: Exchange, result: Result, seconds: float) -> None:
+        """Record an exchange in which sites were to train, and tell the listener of it."""
+        row = record_round(self._run, exchange, result, seconds)
+        self._reasons_not_trained = result.failed
+        self._listener.round(row, _share_kept(result))
 
     def _why_none_trained(self) -> str:
         """Return why no site trained in the last exchange with tasks."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from fedward.evaluation.selection import MetricRow, latest_best, mean_by_most, named_mean
 from fedward.methods.workflow import Exchange
+from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
@@ -19,13 +20,16 @@ from fedward.storage.rows import (
 from fedward.storage.run_folder import RunFolder
 
 
-def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
-    """Write what each site has sent, and the method's decisions."""
+def record_sites(run: RunFolder, exchange: Exchange, result: Result, rounds: int) -> None:
+    """Write what each site has sent, and the method's decisions.
+
+    ``rounds``: how many have made the model that the exchange has sent.
+    """
     run.note_origins({site: answer.synthetic for site, answer in result.answers.items()})
     cards = {site: answer.card for site, answer in result.answers.items() if answer.card}
     run.note_cards({site: CardOfSite(**card.model_dump()) for site, card in cards.items()})
     for site, answer in sorted(result.answers.items()):
-        _record_evaluation(run, exchange, site, answer)
+        _record_evaluation(run, rounds, site, answer)
         if site in exchange.tasks:
             _record_training(run, exchange, site, answer)
         if answer.label_counts:
@@ -46,8 +50,8 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
         run.append(log, {"round": exchange.round, **decision})
 
 
-def _record_evaluation(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:
-    """Write a site's metrics and counts of the model."""
+def _record_evaluation(run: RunFolder, rounds: int, site: str, answer: Answer) -> None:
+    """Write a site's metrics and counts of the model after so many rounds."""
     splits_with_classes = set[str]()
     for metric in answer.metrics:
         fields = dict(vars(metric))
@@ -55,14 +59,14 @@ def _record_evaluation(run: RunFolder, exchange: Exchange, site: str, answer: An
         if metric.split in splits_with_classes:
             del fields["classes"]
         splits_with_classes.add(metric.split)
-        run.append("metrics", MetricRow(exchange.model_round, site, **fields))
+        run.append("metrics", MetricRow(rounds, site, **fields))
     # Counts without a metric are of an evaluation that was not asked for.
     if answer.binned and answer.metrics:
         fields = answer.binned.model_dump(exclude={"subgroups", "clusters"})
         columns = answer.binned.subgroups
         clusters = answer.binned.clusters
         row = BinnedRow(
-            exchange.model_round,
+            rounds,
             site,
             **fields,
             subgroups=tuple(SubgroupColumn(**vars(one)) for one in columns) if columns else None,
@@ -97,7 +101,7 @@ def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: fl
         part=exchange.part,
         seconds=round(seconds, 3),
         asked=tuple(sorted(exchange.tasks.keys() - evaluating)),
-        replied=tuple(result.useful),
+        replied=tuple(result.trained),
         failed=failed,
         restarts={site: answer.restarts for site, answer in answers if answer.restarts},
         bytes_down=sum(request.nbytes for request in requests),
@@ -122,21 +126,29 @@ def key_values(answers: Mapping[str, Answer], key_metric: str) -> dict[str, floa
 
 
 def keep_best(
-    run: RunFolder, exchange: Exchange, values: Mapping[str, float | None], key_metric: str
+    run: RunFolder,
+    model: State,
+    rounds: int,
+    values: Mapping[str, float | None],
+    key_metric: str,
 ) -> None:
-    """Keep the evaluated model if it is the best so far by the mean over sites.
+    """Keep an evaluated model if it is the best so far by the mean over sites.
 
-    ``values``: of :func:`key_values`.
+    Args:
+        run: the run.
+        model: the model.
+        rounds: how many have made it.
+        values: of :func:`key_values`.
+        key_metric: name of the metric that the values are of.
     """
     mean = mean_by_most(values, run.sites)
     if mean is None:
         return
-    round_ = exchange.model_round
-    candidates = {round_: mean}
+    candidates = {rounds: mean}
     best = run.best()
     if best:
         best_round, best_value = best
         candidates[best_round] = best_value
-    if latest_best(candidates) == round_:
-        about = {"round": round_, "metric": named_mean(key_metric), "value": mean}
-        run.keep_best(exchange.model, about)
+    if latest_best(candidates) == rounds:
+        about = {"round": rounds, "metric": named_mean(key_metric), "value": mean}
+        run.keep_best(model, about)

@@ -11,6 +11,7 @@ from fedward.console.listener import Listener, Start
 from fedward.errors import RunError
 from fedward.methods.participants import draw_participants
 from fedward.methods.survey import Survey
+from fedward.methods.workflow import Turn
 from fedward.protocol import answer_checks
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.transport import Transport
@@ -41,6 +42,7 @@ class SurveyReplies(Replies):
     """What came back from a survey, by site."""
 
     answers: dict[str, SurveyAnswer] = field(default_factory=dict)
+    """The checked answers."""
 
     @property
     def given(self) -> set[str]:
@@ -117,7 +119,7 @@ def _ask(
     def too_few() -> bool:
         return len(replies.answers) < experiment.minimum_replies
 
-    Inquiry(run, transport, consent, listener).ask((_ROUND, 0), replies, accept, too_few)
+    Inquiry(run, transport, consent, listener).ask(Turn(_ROUND, 0), replies, accept, too_few)
     seconds = time.perf_counter() - started
     run.note_origins({site: answer.synthetic for site, answer in replies.answers.items()})
     enough = not too_few()

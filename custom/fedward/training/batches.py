@@ -12,7 +12,7 @@ from fedward.label_kinds import kind_of_labels
 from fedward.methods.local import Batch, Uses
 from fedward.methods.outputs import SOFTMAX, Outputs
 from fedward.methods.settings import Settings
-from fedward.methods.steps import batch_sizes, phase_images
+from fedward.methods.steps import DrawnFrom, batch_sizes, phase_images
 from fedward.seeds import Draws
 from fedward.sites.data import Images
 from fedward.sites.sampling import virtual_client
@@ -161,10 +161,11 @@ class RoundBatches:
         self._views = views
         self._has_strong_views = uses.second_view != "none"
         self._labelled_without_views = uses.labelled_view == "none"
-        pacemakers = [self._labelled]
-        if uses.pace != "labelled":
-            pacemakers.append(self._unlabelled)
-        self.images = phase_images(settings, [len(samples) for samples in pacemakers if samples])
+        drawn_from = DrawnFrom(
+            labelled=len(labelled) if labelled else 0,
+            unlabelled=len(unlabelled) if unlabelled else 0,
+        )
+        self.images = phase_images(settings, uses, drawn_from)
         """Number of images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
         self._draws = draws

@@ -2,10 +2,24 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any, NamedTuple
 
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Place
 from fedward.methods import settings_of
+
+
+class LabelsSeen(NamedTuple):
+    """What decides which labels a row trains on; it is equal for rows with the same labels."""
+
+    cut: list[str | float]
+    """Arguments by which the images were cut, or the folder of the site files."""
+    bought_by: str
+    """Row whose run bought the labels that this row uses; empty where none did."""
+    bought_share: float
+    """Share of the labels that the row ends with; 1 for a method that buys none."""
+    synthetic: Any
+    """Settings of the synthetic images; None where site files name the images."""
 
 
 def same_labels(results: Results, variant: str, row: str, other: str) -> bool:
@@ -16,15 +30,15 @@ def same_labels(results: Results, variant: str, row: str, other: str) -> bool:
 
 
 @cache
-def _labels_seen(results: Results) -> dict[Place, tuple[object, ...]]:
-    """Return (variant, row) -> what decides which labels it sees, of the rows that have run."""
+def _labels_seen(results: Results) -> dict[Place, LabelsSeen]:
+    """Return (variant, row) -> the labels that it sees, of the rows that have run."""
     of_training = {place: _labels_of(results, *place) for place in results.rows_that_ran()}
     return {place: _with_start(results, place, of_training) for place in of_training}
 
 
 def _with_start(
-    results: Results, place: Place, of_training: Mapping[Place, tuple[object, ...]]
-) -> tuple[object, ...]:
+    results: Results, place: Place, of_training: Mapping[Place, LabelsSeen]
+) -> LabelsSeen:
     """Return which labels a row sees, those of the row whose weights it begins with among them.
 
     A row that begins with weights learned from all labels sees all of them. Other rows are told
@@ -42,12 +56,8 @@ def _with_start(
     return of_training[place]
 
 
-def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
-    """Return what decides which labels a row trains on; it is equal for rows with the same.
-
-    It is how images are cut, the row that bought the labels, the share of them that the row
-    buys itself, and the synthetic images.
-    """
+def _labels_of(results: Results, variant: str, row: str) -> LabelsSeen:
+    """Return the labels that a row trains on itself, without those of its starting weights."""
     study = results.study
     first = results.repetitions(variant, row)[0]
     cut = [_number(word) for word in results.cut(variant, row) if word != "--pooled"]
@@ -58,7 +68,7 @@ def _labels_of(results: Results, variant: str, row: str) -> tuple[object, ...]:
     # Jobs differ in their synthetic images, which a row with site files does not use.
     has_site_files = bool(study.partition or study.rows[row].sites)
     synthetic = None if has_site_files else first.settings.get("synthetic")
-    return (cut, study.rows[row].labels, bought_share, synthetic)
+    return LabelsSeen(cut, study.rows[row].labels, bought_share, synthetic)
 
 
 def _number(word: str) -> str | float:

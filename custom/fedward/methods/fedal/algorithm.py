@@ -13,13 +13,9 @@ from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.site_weights import labelled_images
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
-
-
-def labels_at_present(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by the number of its images that are labelled at present (eq. (2))."""
-    return labelled
 
 
 class FedAL(Algorithm[ServerState]):
@@ -40,20 +36,21 @@ class FedAL(Algorithm[ServerState]):
 
     def __init__(self, settings: ActiveSettings) -> None:
         self.settings = settings
-        self.weight = labels_at_present
+        # Eq. (2) counts the images that are labelled at present, not those of the beginning.
+        self.weight = labelled_images
         self.active = ActiveLearning(settings)
         self._trains_heads = self.active.sampler.uses.heads
         if self._trains_heads:
             self.extend = add_heads
-        unsupported = {Feature.SEVERAL_LABELS: settings.one_label}
+        reasons_against = {Feature.SEVERAL_LABELS: settings.one_label}
         if self._trains_heads:
-            unsupported[Feature.SEVERAL_PROCESSES] = (
+            reasons_against[Feature.SEVERAL_PROCESSES] = (
                 "the sampler trains auxiliary heads beside the network"
             )
         self.requirements = Requirements(
             sends=Sends(losses=frozenset({"loss_supervised"})),
             tensors=TensorRules(per_class=(f"{HEADS}.",)),
-            unsupported=unsupported,
+            reasons_against=reasons_against,
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:

@@ -16,7 +16,7 @@ USES = Uses(features="global")
 """What the filter looks at: features of the global model."""
 _ROWS_AT_ONCE = 1024
 """Rows of the largest matrix of cosines; its columns are the labelled images."""
-_STEPS = 10**6
+_RESOLUTION = 10**6
 """Distances are multiples of 1 / 10^6, so that equal images are 0 apart in spite of rounding."""
 
 
@@ -46,7 +46,7 @@ def nearest_distances(features: Tensor, others: Tensor | None = None) -> Tensor:
         if others is None:
             cosines[torch.arange(len(rows)), rows] = -torch.inf
         distances[rows] = 1 - cosines.amax(dim=1).double()
-    return (distances.clamp(0.0, 2.0) * _STEPS).round() / _STEPS
+    return (distances.clamp(0.0, 2.0) * _RESOLUTION).round() / _RESOLUTION
 
 
 def out_of_distribution(pool: Pool) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from fedward.methods.samplers import Sampler, sampler_of
 from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize
-from fedward.methods.workflow import QUERY
+from fedward.methods.workflow import QUERY, TRAIN
 
 
 class ActiveSettings(AllImages):
@@ -38,7 +38,8 @@ class ActiveSettings(AllImages):
     """K: rounds from one query to the next; the first query follows K rounds of training. Paper:
     every 10 of its epochs, which are 2 rounds."""
     steps: int = Field(10, ge=1)
-    """G: queries in the run; rounds after the last one fine-tune. Paper: 10, up to epoch 100."""
+    """G: queries in the run, not optimiser steps; rounds after the last one fine-tune. Paper: 10,
+    up to epoch 100."""
     initial_fraction: Share = 0.1
     """Share of a site's training images that is labelled by chance before the first round. Not in
     the paper."""
@@ -55,9 +56,9 @@ class ActiveSettings(AllImages):
 
     @property
     def one_label(self) -> str:
-        """The setting that takes one label per image, as ``name=value``; empty if there is none."""
+        """The setting that needs one label an image, as ``name=value``; empty where none does."""
         setting = super().one_label
-        if not setting and self._sampler().one_label:
+        if not setting and self._sampler().assumes_one_label:
             setting = f"sampler={self.sampler}"
         return setting
 
@@ -97,7 +98,7 @@ class ActiveLearning:
         queries_before, rest = divmod(round_ - 1, self.settings.query_every)
         all_queries_are_over = queries_before >= self.settings.steps
         comes_after_k_rounds = queries_before > 0 and rest == 0
-        return QUERY if all_queries_are_over or comes_after_k_rounds else "train"
+        return QUERY if all_queries_are_over or comes_after_k_rounds else TRAIN
 
     def initial_labels(self, pool: int) -> int:
         """Return n_0: how many images of a pool are labelled by chance before any training."""
@@ -119,8 +120,8 @@ class ActiveLearning:
         budget = annotation_budget(
             pool, initial, self.settings.target_fraction, self.settings.steps
         )
-        queries = (round_ - 1) // self.settings.query_every
-        return initial + sum(budget[:queries])
+        queries_until_now = (round_ - 1) // self.settings.query_every
+        return initial + sum(budget[:queries_until_now])
 
     def most_labelled(self, round_: int, pool: int, initial: int) -> int:
         """Return how many images of a pool can have a label in a round.
@@ -130,7 +131,7 @@ class ActiveLearning:
         return self.labels_wanted(round_, pool, max(self.initial_labels(pool), initial))
 
 
-def annotation_budget(pool: int, initial: int, target_fraction: float, steps: int) -> list[int]:
+def annotation_budget(pool: int, initial: int, target_fraction: float, queries: int) -> list[int]:
     """Return how many images a site labels in each query.
 
     ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up,
@@ -142,7 +143,7 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
         pool: N_m >= 0, training images of the site, labelled or not.
         initial: n_0 in [0, round(γ N_m)], how many of them are labelled at the start.
         target_fraction: γ in [0, 1], the share that is labelled at the end.
-        steps: G >= 1, queries.
+        queries: G >= 1, queries of the run.
 
     Returns:
         G numbers >= 0 that sum to ``round(γ N_m) - n_0`` and differ by at most one.
@@ -155,5 +156,7 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
     """
     total = round(target_fraction * pool) - initial
     # A_k in integers: floor(k total / G + 1/2).
-    labelled_after = [(2 * step * total + steps) // (2 * steps) for step in range(steps + 1)]
+    labelled_after = [
+        (2 * query * total + queries) // (2 * queries) for query in range(queries + 1)
+    ]
     return [after - before for before, after in pairwise(labelled_after)]

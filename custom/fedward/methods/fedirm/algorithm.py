@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.distances import images_of_group
 from fedward.methods.fedirm.objective import FedIRMObjective, ramp_up
 from fedward.methods.fedirm.relations import (
     NAME,
@@ -23,6 +22,7 @@ from fedward.methods.groups import (
 from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import phases_by_group
 from fedward.methods.requirements import Feature, Requirements, TensorRules
+from fedward.methods.site_weights import images_of_group
 from fedward.methods.workflow import ClientUpdate, Federation, Rounds
 from fedward.model_state import State
 
@@ -115,9 +115,9 @@ def _requirements(settings: FedIRMSettings) -> Requirements:
         per_class=(f"{NAME}.",),
         distributions=(ROWS,),
     )
-    unsupported = {
-        **requirements.unsupported,
+    reasons_against = {
+        **requirements.reasons_against,
         Feature.SECURE_AGGREGATION: "relation matrices are averaged separately from models",
         Feature.SEVERAL_PROCESSES: "its uncertainty needs the inputs of the classifier",
     }
-    return replace(requirements, sends=sends, tensors=tensors, unsupported=unsupported)
+    return replace(requirements, sends=sends, tensors=tensors, reasons_against=reasons_against)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from fedward.methods.aggregation import mean_of, steps_taken
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedmatch.decomposition import NAME, add_psi, set_psi
@@ -27,7 +27,8 @@ from fedward.methods.requirements import (
     TensorRules,
 )
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.methods.site_weights import steps_taken
+from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
 
 
@@ -73,7 +74,7 @@ class FedMatch(Algorithm[FedMatchState]):
                 network=True,
             ),
             tensors=TensorRules(per_class=(f"{NAME}.",)),
-            unsupported={
+            reasons_against={
                 Feature.SECURE_AGGREGATION: "helpers are chosen by, and made of, single models",
                 Feature.SEVERAL_PROCESSES: "it calls the network with parameters that it computes",
                 Feature.TRAIN_HEAD: needs_all_parameters,
@@ -105,13 +106,13 @@ class FedMatch(Algorithm[FedMatchState]):
                 round_, state.model, self._tasks(sites, helpers, state, federation), record
             )
             state.model = mean_of(
-                updates, "train", self.weight, settings, state.model, federation.effective_replies
+                updates, TRAIN, self.weight, settings, state.model, federation.effective_replies
             )
             answers = {}
             for update in updates:
                 # A site without unlabelled images returns the ψ that every site was sent. In a
                 # mean of two helpers a site could subtract it, and be left with the other's ψ.
-                if update.steps and update.unlabelled:
+                if update.trained and update.unlabelled:
                     answers[update.site] = description.of(
                         update.state, federation.network, federation.seed
                     )
@@ -156,5 +157,5 @@ class FedMatch(Algorithm[FedMatchState]):
             roles: dict[str, State] = {}
             for number, helper_model in enumerate(self.peer_rule.models_sent(models)):
                 roles[f"peer{number}"] = HelperModel(state.model, helper_model)
-            tasks[site] = ClientTask(models=roles)
+            tasks[site] = ClientTask(TRAIN, roles)
         return tasks

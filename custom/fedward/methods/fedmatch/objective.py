@@ -15,7 +15,7 @@ from fedward.methods.local import (
     RoundInputs,
     Uses,
     evaluation_mode,
-    statistics_kept,
+    statistics_of_strong_views,
 )
 from fedward.methods.pseudo_labels.labeller import mean_of_kept, pseudo_label_loss
 from fedward.methods.pseudo_labels.threshold import pseudo_label
@@ -138,8 +138,9 @@ class FedMatchObjective(Objective[list[Tensor]]):
         theta = theta_of(net)
         psi = psi_of(net)
         shared = shared_with_psi(theta, psi)
-        # Strong views first, for the reason that FixMatchObjective gives.
-        strong_logits = self._strong_logits(net, shared, batch.strong)
+        # Strong views first, for the reason that view_logits gives.
+        with statistics_of_strong_views(net, settings):
+            strong_logits = functional_call(net, shared, (batch.strong,))  # (B, K)
         with evaluation_mode(net):
             logits = functional_call(net, shared, (batch.weak,))  # (B, K)
         local = inputs.outputs.probabilities(logits.detach().float())
@@ -175,12 +176,3 @@ class FedMatchObjective(Objective[list[Tensor]]):
             theta = [parameter.detach() for parameter in theta_of(net).values()]
             torch._foreach_add_(theta, torch._foreach_sub(psi, state))
             return [tensor.clone() for tensor in psi]
-
-    def _strong_logits(self, net: nn.Module, shared: dict[str, Tensor], images: Tensor) -> Tensor:
-        logits: Tensor
-        if self._settings.batch_statistics == "weak_views":
-            with statistics_kept(net):
-                logits = functional_call(net, shared, (images,))
-        else:
-            logits = functional_call(net, shared, (images,))
-        return logits

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedward.methods.aggregation import mean_of, steps_taken
+from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
 from fedward.methods.fedperl.descriptions import description_of
@@ -32,7 +32,15 @@ from fedward.methods.server_labels import (
     server_phase,
     train_at_server,
 )
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.methods.site_weights import steps_taken
+from fedward.methods.workflow import (
+    TRAIN,
+    ClientTask,
+    ClientUpdate,
+    Exchange,
+    Federation,
+    Rounds,
+)
 from fedward.model_state import State
 from fedward.seeds import torch_generator
 
@@ -87,7 +95,7 @@ class FedPerl(Algorithm[FedPerlState]):
                 network=self.description.needs_network,
             ),
             hidden_labels=settings.server_labels,
-            unsupported={
+            reasons_against={
                 Feature.SEVERAL_LABELS: settings.one_label,
                 Feature.SECURE_AGGREGATION: (
                     "peers are chosen by, and made of, single sites' models;"
@@ -121,9 +129,9 @@ class FedPerl(Algorithm[FedPerlState]):
                 round_, state.model, self._tasks(sites, peers, federation), record
             )
             state.model = mean_of(
-                updates, "train", self.weight, settings, state.model, federation.effective_replies
+                updates, TRAIN, self.weight, settings, state.model, federation.effective_replies
             )
-            trained = [update for update in updates if update.steps]
+            trained = [update for update in updates if update.trained]
             self._describe(trained, state, federation)
             train_at_server(state, round_, federation)
             state.round = round_
@@ -187,7 +195,7 @@ class FedPerl(Algorithm[FedPerlState]):
     ) -> dict[str, ClientTask]:
         """Return the task of each site, with the models that it is sent of its peers."""
         return {
-            site: ClientTask(models=self.peer_models(peers_of_sites[site], federation))
+            site: ClientTask(TRAIN, self.peer_models(peers_of_sites[site], federation))
             for site in sites
         }
 

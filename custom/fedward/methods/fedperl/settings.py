@@ -58,9 +58,9 @@ class FedPerlSettings(FixMatchSettings):
 
     @property
     def one_label(self) -> str:
-        """The setting that takes one label per image, as ``name=value``; empty if there is none.
+        """The setting that needs one label an image, as ``name=value``; empty where none does.
 
-        Validation policies compare accuracies, which take one label per image.
+        Validation policies compare accuracies, which need one label an image.
         """
         setting = super().one_label or changed(self, "combine")
         if not setting and self.compares_accuracies:

@@ -13,6 +13,7 @@ from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacke
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
+from fedward.methods.site_weights import labelled_images
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.model_state import State
 
@@ -43,11 +44,6 @@ class OneShotSettings(AllImages):
         return ()
 
 
-def labelled_images(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by its labelled images: the mean of moments is then that of all images."""
-    return labelled
-
-
 class OneShot(Algorithm[ServerState]):
     """A linear classifier of a frozen encoder's features, in closed form (FedCGS).
 
@@ -64,12 +60,13 @@ class OneShot(Algorithm[ServerState]):
 
     def __init__(self, settings: OneShotSettings) -> None:
         self.settings = settings
+        # With these weights the mean of the sites' moments is that of all their images.
         self.weight = labelled_images
         self.extend = add_moments
         head_alone = "it computes the head alone"
         self.requirements = Requirements(
             sends=Sends(class_totals=True, records=frozenset({"heads"})),
-            unsupported={
+            reasons_against={
                 Feature.ROBUST_MEAN: "its classifier is made of sums over all sites",
                 Feature.FLOAT16_UPDATES: "its covariance is a difference of nearly equal sums",
                 Feature.TRAIN_ALL: head_alone,
@@ -95,7 +92,7 @@ class OneShot(Algorithm[ServerState]):
             )
             # Without an answer the mean is the model itself.
             if mean is not state.model:
-                images = sum(update.labelled for update in updates if update.useful)
+                images = sum(update.labelled for update in updates if update.trained)
                 shrinkage = self.shrinkage(mean, images)
                 state.model = self.with_head(state.model, mean, shrinkage)
                 absent = (mean[f"{NAME}.shares"] <= 0).nonzero().flatten().tolist()

@@ -48,7 +48,7 @@ def chosen_shrinkage(shares: Tensor, sums: Tensor, products: Tensor, images: int
     share = shares[present].double()  # (P,)
     if len(share) == 0:
         raise _unusable_statistics("a class with images", "none")
-    # Limits on a site's weight, and noise, leave shares that do not add up to 1.
+    # Noise and rounding leave shares that do not add up to 1.
     scale = share.sum()
     share = share / scale
     total = sums[present].double() / scale  # (P, D)

@@ -43,5 +43,5 @@ class FixMatchSettings(ServerLabels):
 
     @property
     def one_label(self) -> str:
-        """The setting that takes one label per image, as ``name=value``; empty if there is none."""
+        """The setting that needs one label an image, as ``name=value``; empty where none does."""
         return super().one_label or changed(self, "pseudo_labels")

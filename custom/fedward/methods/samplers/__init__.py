@@ -32,4 +32,4 @@ def sampler_of(name: str, options: Mapping[str, Any] | None = None) -> Sampler:
     """
     sampler_type = SAMPLERS[name]
     settings = sampler_type.settings_type.model_validate(dict(options or {}))
-    return sampler_type(settings)
+    return sampler_type(name, settings)

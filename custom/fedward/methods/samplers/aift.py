@@ -97,12 +97,11 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
 class AIFT(ScoreSampler):
     """Entropy and diversity of the majority of an image's views, by the site's own model."""
 
-    name = "aift"
     settings_type = AIFTSettings
     settings: AIFTSettings
 
-    def __init__(self, settings: AIFTSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, name: str, settings: AIFTSettings) -> None:
+        super().__init__(name, settings)
         self.uses = Uses(models=("local",), views=settings.views)
 
     def scores(self, probabilities: Tensor) -> Tensor:

@@ -23,20 +23,21 @@ class SamplerSettings(BaseModel):
 class Sampler:
     """Chooses the images of a pool that are to be labelled next."""
 
-    name: str
-    """Name of the sampler in a job."""
     settings_type: type[SamplerSettings] = SamplerSettings
     """What the ``sampler_options`` of a job are checked against."""
+    name: str
+    """The name by which the job asks for it, in errors and in the list of questions."""
     settings: SamplerSettings
     """The checked settings of the job."""
     uses: Uses = Uses()
     """What it looks at; a site computes nothing else for it."""
 
-    def __init__(self, settings: SamplerSettings) -> None:
+    def __init__(self, name: str, settings: SamplerSettings) -> None:
+        self.name = name
         self.settings = settings
 
     @property
-    def one_label(self) -> bool:
+    def assumes_one_label(self) -> bool:
         """Whether it assumes that each image shows one class.
 
         A sampler that looks at no predictions does not.
@@ -90,7 +91,7 @@ class ScoreSampler(Sampler):
         raise NotImplementedError
 
     @property
-    def one_label(self) -> bool:
+    def assumes_one_label(self) -> bool:
         """Whether it trains heads of its own, which tell one class from another."""
         return self.uses.heads
 
@@ -113,8 +114,6 @@ class ScoreSampler(Sampler):
 
 class Random(Sampler):
     """Draws uniformly, without replacement: the baseline."""
-
-    name = "random"
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose by chance. O(N)."""

@@ -77,7 +77,6 @@ def _squared_norms(features: Tensor) -> Tensor:
 class CoreSet(Sampler):
     """k-centre greedy on the features that the site's own model gives its classifier."""
 
-    name = "core_set"
     uses = Uses(features="local")
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:

@@ -62,7 +62,6 @@ class FedAL(ScoreSampler):
     Deng et al., arXiv 2406.11310, eq. (3)-(4).
     """
 
-    name = "fedal"
     uses = Uses(models=("local", "global"))
 
     def scores(self, probabilities: Tensor) -> Tensor:
@@ -73,12 +72,10 @@ class FedAL(ScoreSampler):
 class LocalEntropy(FedAL):
     """Entropy of the site's own model alone (ibid., Fig. 3)."""
 
-    name = "local_entropy"
     uses = Uses(models=("local",))
 
 
 class GlobalEntropy(FedAL):
     """Entropy of the global model alone (ibid., Fig. 3)."""
 
-    name = "global_entropy"
     uses = Uses(models=("global",))

@@ -110,7 +110,6 @@ def pairwise_distances(p: Tensor) -> Tensor:
 class MCDAL(ScoreSampler):
     """Largest discrepancy between the global model's classifier and its two auxiliary heads."""
 
-    name = "mcdal"
     uses = Uses(models=("global",), heads=True)
 
     def scores(self, probabilities: Tensor) -> Tensor:

@@ -141,7 +141,6 @@ class Suggestive(Sampler):
     view; here the image is not augmented.
     """
 
-    name = "sa"
     settings_type = SuggestiveSettings
     settings: SuggestiveSettings
     uses = Uses(models=("local",), features="image")

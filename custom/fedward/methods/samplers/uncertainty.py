@@ -57,7 +57,6 @@ def bald(p: Tensor) -> Tensor:
 class Margin(ScoreSampler):
     """Smallest margin of the site's own model."""
 
-    name = "margin"
     uses = Uses(models=("local",))
 
     def scores(self, probabilities: Tensor) -> Tensor:
@@ -73,7 +72,6 @@ class BALD(ScoreSampler):
     federation has two models at hand.
     """
 
-    name = "bald"
     uses = Uses(models=("local", "global"))
 
     def scores(self, probabilities: Tensor) -> Tensor:

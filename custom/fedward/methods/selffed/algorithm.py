@@ -36,13 +36,20 @@ from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.supervised import Supervised
 from fedward.methods.weight_limits import WeightLimits, capped_counts
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.methods.workflow import (
+    TRAIN,
+    ClientTask,
+    ClientUpdate,
+    Exchange,
+    Federation,
+    Rounds,
+)
 from fedward.model_state import State
 from fedward.seeds import torch_generator
 
 PRETRAIN = "pretrain"
 """Task of a site in phase 1."""
-FINE_TUNE = "train"
+FINE_TUNE = TRAIN
 """Task of a site in phase 2."""
 CONTRAST = "contrast"
 """Task of the server between two rounds of phase 2, and of a site that contrasts its own images."""
@@ -179,7 +186,7 @@ class SelfFed(Algorithm[SelfFedState]):
         federation: Federation,
     ) -> None:
         """Average the replies of a round of phase 2; contrast the mean before the next round."""
-        trained = [update for update in updates if update.steps and update.labelled]
+        trained = [update for update in updates if update.trained and update.labelled]
         if not trained:
             return
         state.model = self.aggregate(state, trained, federation.effective_replies)
@@ -273,7 +280,7 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
     }
 
     whole_network = "pre-training is to change the encoder"
-    unsupported = {
+    reasons_against = {
         Feature.ROBUST_MEAN: "it weights sites by their images and by how often each took part",
         Feature.TRAIN_HEAD: whole_network,
         Feature.TRAIN_LAST_BLOCKS: whole_network,
@@ -281,11 +288,11 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
         Feature.SEVERAL_PROCESSES: "selffed trains from features and predicted pixels",
     }
     if settings.upload == "encoder":
-        unsupported[Feature.MOVING_AVERAGE] = (
+        reasons_against[Feature.MOVING_AVERAGE] = (
             "with upload=encoder the classifiers stay at their sites, so that no average has one"
         )
     if settings.beta < 1:
-        unsupported[Feature.SECURE_AGGREGATION] = (
+        reasons_against[Feature.SECURE_AGGREGATION] = (
             "its weights depend on how often each site took part; beta=1 does without"
         )
     return Requirements(
@@ -296,5 +303,5 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
             excluded=excluded,
             untrained=(_HEAD,) if settings.pretraining_rounds == settings.rounds else (),
         ),
-        unsupported=unsupported,
+        reasons_against=reasons_against,
     )
