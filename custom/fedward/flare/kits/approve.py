@@ -16,6 +16,7 @@ from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.scopes import SCOPES, read_scopes
 from fedward.flare.privacy import default_scope
 from fedward.methods import job_of, settings_of
+from fedward.runs.settings import by_dotted_name
 from fedward.security.approvals import APPROVALS_FOLDER, Entry
 from fedward.security.policy import POLICY_FILE, Circumstances, Policy, findings, read_policy
 from fedward.terminal import printable
@@ -126,8 +127,8 @@ def differences(experiment: Experiment) -> list[tuple[str, str, str]]:
     settings = _all_settings(experiment)
     defaults = _all_settings(_default_experiment(experiment))
     fields = Experiment.model_fields
-    defaults |= dict(_leaves({name: fields[name].default for name in ("net", "trainable")}))
-    defaults |= dict(_leaves({"data": DataSpec().model_dump(mode="json")}))
+    defaults |= _as_json({name: fields[name].default for name in ("net", "trainable")})
+    defaults |= _as_json({"data": DataSpec().model_dump(mode="json")})
     return [
         (name, value, defaults.get(name, ""))
         for name, value in settings.items()
@@ -148,16 +149,13 @@ def _all_settings(experiment: Experiment) -> dict[str, str]:
     """Return all settings by the names that ``--set`` takes, the method's own last."""
     settings = experiment.model_dump(mode="json", exclude={"options", "method"})
     options = settings_of(experiment.method, experiment.options).model_dump(mode="json")
-    return dict(_leaves(settings)) | dict(_leaves(options))
+    return _as_json(settings) | _as_json(options)
 
 
-def _leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the settings of nested mappings, with dotted names and JSON values."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
+def _as_json(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return dotted name -> JSON of nested settings."""
+    values = by_dotted_name(settings)
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
 
 def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
