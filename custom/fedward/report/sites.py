@@ -76,7 +76,8 @@ class Sites:
         lines = site_lines(run)
         values = site_test_values(run, run.key_metric, choices.reported)
         metric = title_of(run.key_metric)
-        shown, selection = list(lines), ""
+        shown = list(lines)
+        selection = ""
         if len(lines) > MANY:
             shown, selection = _ends(lines, values, metric)
         return cls(

@@ -217,4 +217,14 @@ def _kit(folder: Path, role: KitRole, content: dict[str, Any]) -> Kit:
     port = int(port)
     if not 0 < port <= _LAST_PORT:
         raise ValueError(f"the port {port}")
-    return Kit(folder, role, name, project, scheme, host, port, identity, security)
+    return Kit(
+        folder=folder,
+        role=role,
+        name=name,
+        project=project,
+        scheme=scheme,
+        host=host,
+        port=port,
+        identity=identity,
+        security=security,
+    )

@@ -64,20 +64,20 @@ def common_name(entry: x509.Name) -> str:
 
 def _key_mode(kit: Kit) -> Row:
     """Check who may read the private key, and the key of encryption that all hospitals share."""
-    found = []
+    open_files = []
     for file in (kit.key, *sorted(kit.startup.glob("*.tenseal"))):
         try:
             problem = private.fault(file.stat(), private.SECRET)
         except OSError as error:
             problem = reason_of(error)
         if problem:
-            found.append(f"{file.relative_to(kit.folder)}, {problem}")
-    if not found:
+            open_files.append(f"{file.relative_to(kit.folder)}, {problem}")
+    if not open_files:
         return done("private key", "its owner's alone")
     return failed(
         "private key",
         expected=private.SECRET.expected,
-        found="; ".join(found),
+        found="; ".join(open_files),
         remedy="chmod 600 them; if others may have read one, ask for a new kit.",
     )
 

@@ -60,7 +60,7 @@ def check(kit: Kit) -> list[Row]:
 def class_refusal(kit: Kit, component: dict[str, Any]) -> str:
     """Return why the allow list refuses a component of a job; empty if it does not.
 
-    The file with the list can be read.
+    The caller has made sure that the file with the list can be read.
     """
     with quiet():
         try:
