@@ -7,13 +7,12 @@ import numpy as np
 
 from fedward.errors import quoted
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
+from fedward.runs.sentences import MOST_NAMED
 from fedward.storage.rows import SurveyRow
 from fedward.text import count
 
 _SCARCE = 20
 """Labelled images of a class at all sites below which it is called scarce."""
-_NAMED = 6
-"""Number of names in a sentence."""
 
 
 def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
@@ -134,7 +133,7 @@ def _nearly_black(rows: Sequence[SurveyRow]) -> list[str]:
     """Return which sites have images that show next to nothing."""
     dark = {row.site: row.dark for row in rows if row.dark}
     advice = "look at them with `fedward doctor`. DICOM files may need a window in the site file."
-    if len(dark) > _NAMED:
+    if len(dark) > MOST_NAMED:
         return [
             f"At {len(dark)} sites some images are nearly black or of one grey, at least "
             f"{_most(dark)}: {advice}"
@@ -249,7 +248,7 @@ def _far(rows: Sequence[SurveyRow], compared: _Property) -> list[str]:
             f"{site}'s images are {how} than {whom} {compared.written(here)} against "
             f"{compared.written(usual)}."
         )
-    if len(sentences) <= _NAMED:
+    if len(sentences) <= MOST_NAMED:
         return sentences
     usual = float(np.median(list(medians.values())))
     return [
@@ -280,7 +279,7 @@ def _far_together(compared: _Property, how: str, medians: Mapping[str, float], u
 def _repeated(rows: Sequence[SurveyRow]) -> list[str]:
     repeated = {row.site: row.repeated for row in rows if row.repeated}
     advice = "Results on known images say nothing about new ones; `fedward doctor` lists them."
-    if len(repeated) > _NAMED:
+    if len(repeated) > MOST_NAMED:
         return [
             f"At {len(repeated)} sites some validation or test images are also in another split, "
             f"pixel by pixel, at least {_most(repeated)}. {advice}"
@@ -335,8 +334,8 @@ def _one_class(rows: Sequence[SurveyRow], classes: Sequence[str]) -> Iterator[st
 def _list(names: Iterable[str], joint: str = "and") -> str:
     """Return names as one text; of many the first and how many more there are."""
     parts = [quoted(name) for name in names]
-    if len(parts) > _NAMED:
-        parts = [*parts[:_NAMED], f"{len(parts) - _NAMED} more"]
+    if len(parts) > MOST_NAMED:
+        parts = [*parts[:MOST_NAMED], f"{len(parts) - MOST_NAMED} more"]
     if len(parts) == 1:
         return parts[0]
     return f"{', '.join(parts[:-1])} {joint} {parts[-1]}"
