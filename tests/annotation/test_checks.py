@@ -153,7 +153,7 @@ def test_a_check_is_taken_back_and_is_in_the_trail(
     assert desk.view("Ben", "s00").remark == Remark()
     assert queue.labels()["s00"] == "SCC", "an own answer can be changed all the same"
     write_audit(queue, tmp_path / "trail.csv")
-    rows = list(csv.DictReader((tmp_path / "trail.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((tmp_path / "trail.csv").read_text("utf-8-sig").splitlines()))
     trail = [(row["answer"], row["purpose"], row["expected"]) for row in rows[REPEAT_AFTER + 1 :]]
     assert trail == [
         ("MEL", "repeat", ""),

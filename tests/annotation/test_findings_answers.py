@@ -201,7 +201,7 @@ def test_the_trail_has_findings(
     queue = Queue(clinic.queue.folder, RULES)
     read(queue, make_clinician, {"anna": ["Edema|Mass"]})
     write_audit(queue, tmp_path / "trail.csv")
-    (row,) = csv.DictReader((tmp_path / "trail.csv").read_text().splitlines())
+    (row,) = csv.DictReader((tmp_path / "trail.csv").read_text("utf-8-sig").splitlines())
     assert row["answer"] == "Edema|Mass"
 
 

@@ -1,5 +1,6 @@
 """Files that go out and come back: nothing twice, nothing dropped, every difference said."""
 
+import codecs
 import csv
 import json
 import os
@@ -14,6 +15,7 @@ from PIL import Image
 
 from fedward import cli
 from fedward.annotation import Imported, Queue, Rules, times
+from fedward.annotation.audit import write_audit
 from fedward.annotation.handover import FORMS
 from fedward.annotation.handover.content import stem
 from fedward.annotation.pictures import Pictures
@@ -69,8 +71,21 @@ def test_a_spreadsheet_formula_as_name_is_refused_with_its_line(
 
 
 def cells(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
+
+
+def test_excel_shows_the_letters_of_a_name_as_they_are(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
+    clinic.ask("s00")
+    clinician("Jürgen").say("s00", "MEL")
+    work, trail = tmp_path / "work.csv", tmp_path / "trail.csv"
+    export(clinic, "csv", work)
+    write_audit(clinic.queue, trail)
+    for file in (work, trail):
+        assert file.read_bytes().startswith(codecs.BOM_UTF8), "Excel guesses a code page"
+        assert [row["annotator"] for row in cells(file)] == ["Jürgen"]
 
 
 FORMULAS = [

@@ -308,7 +308,7 @@ def test_the_trail_has_every_answer_and_no_formula(
     ]
     assert cli.main(words) == 0
     assert "4 answers" in capsys.readouterr().out
-    rows = list(csv.DictReader((tmp_path / "trail.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((tmp_path / "trail.csv").read_text("utf-8-sig").splitlines()))
     assert [(row["sample_id"], row["answer"], row["takes_back"]) for row in rows] == [
         ("s00", "MEL", ""),
         ("s01", "unusable", ""),
@@ -328,5 +328,5 @@ def test_the_trail_says_for_which_images_an_answer_counts(
     queue = by(lesions=LESIONS)
     make_clinician(queue, "anna").say("s01", "MEL")
     assert write_audit(queue, tmp_path / "trail.csv") == 1
-    (row,) = csv.DictReader((tmp_path / "trail.csv").read_text().splitlines())
+    (row,) = csv.DictReader((tmp_path / "trail.csv").read_text("utf-8-sig").splitlines())
     assert (row["sample_id"], row["counts_for"], row["adjudicates"]) == ("s01", "s00", "0")

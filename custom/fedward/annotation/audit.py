@@ -1,6 +1,5 @@
 """The audit trail as a CSV: every answer that was ever given, including those taken back."""
 
-import csv
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from fedward.annotation.checks import compared
 from fedward.annotation.handover.content import appears_whole
 from fedward.annotation.queue import Queue
-from fedward.spreadsheet import inert
+from fedward.spreadsheet import ENCODING, write_rows
 
 _COLUMNS = (
     "number",
@@ -53,12 +52,11 @@ def write_audit(queue: Queue, path: Path) -> int:
     with queue.database.reading() as database:
         answers = database.execute("SELECT * FROM answers ORDER BY answer").fetchall()
         expected = {row.answer: text for row, text in compared(database, queue.rules)}
-    with appears_whole(path) as target, target.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, _COLUMNS, quoting=csv.QUOTE_ALL)
-        table.writeheader()
+    with appears_whole(path) as target, target.open("w", newline="", encoding=ENCODING) as file:
+        write_rows(file, [_COLUMNS])
         for row in answers:
             cells = _cells(row, queue) | {"expected": expected.get(row["answer"], "")}
-            table.writerow({name: inert(cell) for name, cell in cells.items()})
+            write_rows(file, [[cells[name] for name in _COLUMNS]])
     return len(answers)
 
 

@@ -1,7 +1,6 @@
 """Predictions of a model on images, as a CSV."""
 
 import codecs
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from fedward.inference.images import Asked, Block
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.sites.data import Images
-from fedward.spreadsheet import inert
+from fedward.spreadsheet import ENCODING, write_rows
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 from fedward.training.machine import device_of
@@ -90,15 +89,12 @@ def write_predictions(
             partial,
             "w",
             newline="",
-            # Excel takes a file without this mark for one of a Western code page.
-            encoding="utf-8-sig",
+            encoding=ENCODING,
             errors="backslashreplace",  # the name of a file may be any bytes
             opener=private.opener,
         ) as file,
     ):
-        # In some countries a spreadsheet takes semicolons for separators.
-        table = csv.writer(file, quoting=csv.QUOTE_ALL)
-        table.writerow(header)
+        write_rows(file, [header])
         for block in asked.blocks:
             probabilities = _of_files(probabilities_of(model, block.pixels, device), block.counts)
             outcome.files += len(block.names)
@@ -107,8 +103,7 @@ def write_predictions(
             if refer_below is not None:
                 confidence = model.label_kind.confidence(probabilities)
                 outcome.to_refer += int((~(confidence >= refer_below)).sum())
-            rows = _rows(block, probabilities, model, refer_below)
-            table.writerows([inert(cell) for cell in row] for row in rows)
+            write_rows(file, _rows(block, probabilities, model, refer_below))
     return outcome
 
 

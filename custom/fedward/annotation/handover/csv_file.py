@@ -1,6 +1,5 @@
 """A CSV for people, who fill in the empty cells of ``label`` and return it."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from fedward.annotation.handover.returned import require_file
 from fedward.annotation.records import Refused, Return, Returned
 from fedward.errors import DataError
 from fedward.sites.table import read_table
-from fedward.spreadsheet import as_it_was, inert
+from fedward.spreadsheet import ENCODING, as_it_was, write_rows
 
 _COLUMNS = (
     "sample_id",
@@ -44,12 +43,9 @@ def write(path: Path, content: Content) -> int:
             "status": "decided",
         }
         rows.append(row | content.about(decision.sample_id))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        # Every cell is quoted: a spreadsheet that splits at semicolons would find a formula in one.
-        table = csv.DictWriter(file, _COLUMNS, restval="", quoting=csv.QUOTE_ALL)
-        table.writeheader()
-        for row in rows:
-            table.writerow({name: inert(cell) for name, cell in row.items()})
+    with path.open("w", newline="", encoding=ENCODING) as file:
+        write_rows(file, [_COLUMNS])
+        write_rows(file, ([row.get(name, "") for name in _COLUMNS] for row in rows))
     return len(content.ids)
 
 
