@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, option, reason_of, setting
 from fedward.label_kinds import SEVERAL_LABELS
@@ -327,12 +329,27 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
     raw = _base(job).model_dump(mode="json")
     if clinical and is_shipped(job):
         raw["minimum_replies"] = _CLINICAL_REPLIES
-        settings = settings_of(raw["method"], raw["options"])
-        if settings.step_sizes and settings.clip_gradient is None:
-            raw["options"]["clip_gradient"] = _CLINICAL_CLIP
+        raw["options"] = _clipped(raw["method"], raw["options"])
     for key, value in changes.items():
         _set(raw, key, value)
     return Experiment.parse(raw, f"job {job}")
+
+
+def _clipped(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's options with clipped gradients, if it takes steps and allows it.
+
+    A method of a package may not: SCAFFOLD computes gradients from the steps. By default sites
+    refuse a job without clipping, which an export says.
+    """
+    settings = settings_of(method, options)
+    if not settings.step_sizes or settings.clip_gradient is not None:
+        return options
+    clipped = options | {"clip_gradient": _CLINICAL_CLIP}
+    try:
+        settings_of(method, clipped)
+    except ValidationError:
+        return options
+    return clipped
 
 
 def written_out(experiment: Experiment) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from simulator import SITES, assert_same_run, start
 
 import fedward
+from fedward import cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.flare.classes import METHOD_CONTROLLER
@@ -179,3 +180,16 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeyp
     assert said == 0, log[-2000:]
     assert str(results) in log
     assert_same_run(results, local)
+
+
+def test_its_job_for_hospitals_says_which_rules_they_have_to_change(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["jobs", str(tmp_path), "--only", "scaffold", "--clinical", "--set", "net=two_layers"]
+    assert cli.main(command) == 0
+    exported = tmp_path / "scaffold" / "app" / "config" / "config_fed_server.json"
+    assert '"clip_gradient": null' in exported.read_text()
+    warnings = capsys.readouterr().err
+    assert "sites with the default policy refuse it; maximum_clip: " in warnings
+    assert "the job says clip_gradient=null" in warnings
+    assert "sites with the default policy refuse it; extensions: " in warnings

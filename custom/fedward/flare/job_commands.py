@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.jobs import JOBS, SETTING_HELP, load_experiment
+from fedward.jobs import JOBS, SETTING_HELP, is_shipped, load_experiment
 from fedward.terminal import complain
 
 Enter: TypeAlias = Callable[[Experiment, Path], list[str]]
@@ -41,9 +41,9 @@ def add_jobs(parser: argparse.ArgumentParser, enter: Enter) -> None:
     )
     parser.add_argument(
         "--only",
-        choices=sorted(JOBS),
         metavar="JOB",
-        help=f"one job (default: all): {', '.join(sorted(JOBS))}",
+        help=f"one job: {', '.join(sorted(JOBS))}, any method's name, or a JSON file with an "
+        "experiment (default: all that have a name here)",
     )
     parser.add_argument(
         "--clinical",
@@ -169,8 +169,9 @@ def _jobs(options: argparse.Namespace) -> int:
                 "Name the job with --only.",
             )
         data = read_data_file(options.site_files)
-    for name in [options.only] if options.only else JOBS:
-        experiment = load_experiment(name, options.set, options.clinical, data)
+    for job in [options.only] if options.only else JOBS:
+        experiment = load_experiment(job, options.set, options.clinical, data)
+        name = job if is_shipped(job) else Path(job).stem
         sites = options.sites
         # A clinical job goes to the sites that are connected, whose images are not here.
         if options.site_files and not options.clinical:
