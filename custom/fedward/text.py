@@ -1,6 +1,7 @@
 """Small functions on text that all parts of the package share: plurals, and the order of names."""
 
 import re
+from collections import Counter
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -8,6 +9,11 @@ _DIGITS = re.compile(r"(\d+)")
 def count(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``1 site`` or ``3 sites``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def counted(counts: Counter[str]) -> str:
+    """Return words with how often each occurs, the commonest first: ``axial 3, coronal 1``."""
+    return ", ".join(f"{word} {number}" for word, number in counts.most_common())
 
 
 def natural(name: str) -> tuple[list[str | int], str]:

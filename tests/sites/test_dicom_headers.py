@@ -9,13 +9,15 @@ import pytest
 import yaml
 
 from deciding import read_csv, read_folder
-from dicom_files import RLE, save
+from dicom_files import RLE, pydicom, save
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
+from fedward.sites.headers import IDENTIFYING, header_notes
+from fedward.sites.leaks import leaks_between
 from running import run_local
 from tiny import tiny
 
@@ -130,13 +132,60 @@ def test_doctor_counts_tags_and_tells_no_value(tmp_path):
         "none 25, centre and width 1",
         "PatientName 24, PatientID 24",
         "SOPInstanceUID 26",
-        "YES in 1 files and missing in 1",
+        "YES in 1 file and missing in 1",
         "window: [CENTRE, WIDTH]",
         "one PatientID: s0 (train), s6 (test)",
     ):
         assert told in text
     assert "window: [" not in " ".join(examine(site_of(root, window=[50, 90]), SPEC).headers)
     assert not {"mueller", "4711"} & set(text.lower().replace("-", " ").split())
+
+
+def test_doctor_points_out_names_at_any_depth_and_where_a_patient_lies(tmp_path):
+    observer = pydicom.Dataset()
+    observer.VerifyingObserverName = SECRET
+    plan = pydicom.Dataset()
+    plan.CodeMeaning = SECRET
+    path = save(
+        tmp_path / "x",
+        np.random.default_rng(0).integers(0, 256, (20, 24), np.uint8),
+        ContentCreatorName=SECRET,
+        OtherPatientNames="",
+        VerifyingObserverSequence=[observer],
+        CurrentPatientLocation=SECRET,
+        PatientInsurancePlanCodeSequence=[plan],
+        AcquisitionTime="101010",
+    )
+    text = " ".join(header_notes([path], windowed=False))
+    assert "1 DICOM file " in f"{text} "
+    assert (
+        "in how many files: ContentCreatorName 1, VerifyingObserverName 1, "
+        "CurrentPatientLocation 1, PatientInsurancePlanCodeSequence 1, AcquisitionTime 1, "
+        "SOPInstanceUID 1." in text
+    )
+    assert "OtherPatientNames" not in text
+    assert SECRET not in text
+
+
+def test_the_tags_that_are_pointed_out_are_those_of_dicom():
+    assert [name for name in IDENTIFYING if pydicom.datadict.tag_for_keyword(name) is None] == []
+
+
+def test_one_patient_of_all_files_of_a_site_is_no_leak(tmp_path):
+    """De-identified files have one PatientID in place of all others."""
+    nobody = examine(site_of(clinic(tmp_path / "a", 4, PatientID="ANONYMOUS")), SPEC)
+    assert nobody.leaks == ()
+    assert "8 DICOM files have the same PatientID, which is ignored." in nobody.notes
+    somebody = examine(site_of(clinic(tmp_path / "b", 4)), SPEC)
+    assert len(somebody.leaks) == 4
+    assert not any("same PatientID" in note for note in somebody.notes)
+    renamed = [
+        (path, place._replace(site="another", split="test")) for path, place in somebody.dicom
+    ]
+    together = leaks_between([], [*nobody.dicom, *renamed])
+    assert together == {"picture": [], "patient": []}
+    together = leaks_between([], [*nobody.dicom, *somebody.dicom[:2], *renamed])
+    assert {place.sample for places in together["patient"] for place in places} >= {"s0"}
 
 
 def test_nothing_of_a_header_leaves_the_site(tmp_path, monkeypatch, capfd):

@@ -66,7 +66,7 @@ def test_pictures_and_damaged_ones_are_images(tmp_path):
     damaged = tmp_path / "damaged"
     damaged.write_bytes(path.read_bytes()[:140])
     assert is_image(damaged)
-    assert "with Rows, found none" in decode_files([damaged], 16, 1, None, "s").failed[0]
+    assert "with Rows, found none" in decode_files([damaged], 16, 1, None, "s").failed[0].reason
 
 
 def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):

@@ -79,6 +79,17 @@ def test_the_first_value_of_a_table_may_be_negative(tmp_path, first):
     assert found.tolist() == [[0, 128, 255, 255]]
 
 
+@pytest.mark.parametrize("first", [-1024, 65536 - 1024])
+def test_a_table_that_begins_below_zero_shows_values_above_it(tmp_path, first):
+    """As bones alone: no value of the picture is negative."""
+    voi = table(0, np.arange(3072) * 4095 // 3071, 12)
+    voi[0]["LUTDescriptor"].VR = "SS" if first < 0 else "US"
+    voi[0].LUTDescriptor = [3072, first, 12]
+    stored = np.array([[0, 1000, 2047, 3000]], np.uint16)
+    found = shown(tmp_path, stored, VOILUTSequence=voi)
+    assert found.tolist() == [[85, 168, 255, 255]]
+
+
 def test_a_table_without_data_is_none_and_a_broken_one_is_named(tmp_path):
     empty = table(0, np.array([0, 255]), 8)
     del empty[0].LUTData
@@ -274,8 +285,8 @@ def test_empty_windows_are_none(tmp_path):
     ("tags", "said"),
     [
         ({"RescaleIntercept": b"-1,024"}, "RescaleIntercept, found one whose comma may be a dec"),
-        ({"RescaleSlope": b"1,000.5 "}, "number as RescaleSlope, found another text"),
-        ({"WindowCenter": b"Mueller "}, "number as WindowCenter, found another text"),
+        ({"RescaleSlope": b"1,000.5 "}, "number as RescaleSlope, found text that is not"),
+        ({"WindowCenter": b"Mueller "}, "number as WindowCenter, found text that is not"),
     ],
 )
 def test_numbers_that_cannot_be_told_are_named_without_their_text(tmp_path, tags, said):
@@ -284,6 +295,17 @@ def test_numbers_that_cannot_be_told_are_named_without_their_text(tmp_path, tags
     with pytest.raises(BadRow, match=said) as caught:
         open_dicom(tmp_path / "x")
     assert "Mueller" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("12.5", "a number with decimals"), ("inf", "none that is finite")]
+)
+def test_a_number_that_must_be_whole_is_named(tmp_path, text, said):
+    made = dataset(RAMP)
+    made["BitsStored"] = pydicom.DataElement("BitsStored", "DS", text)
+    made.save_as(tmp_path / "x", enforce_file_format=True)
+    with pytest.raises(BadRow, match=f"a whole number as BitsStored, found {said}"):
+        open_dicom(tmp_path / "x")
 
 
 def test_a_frame_has_its_own_numbers(tmp_path):

@@ -19,7 +19,7 @@ from fedward.sites.data_file import read_data_file
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.hiding_windows import Hidden, showing_window, window_of_all, window_words
-from fedward.sites.images import decode_file
+from fedward.sites.images import decode_file, decode_files
 from fedward.sites.rendering import PLAIN, Rendering, Slices
 from nifti_files import write
 
@@ -65,6 +65,19 @@ def test_a_picture_outside_of_its_window_is_shown_in_another(tmp_path, window):
     assert showing_window(path, rendering) == ((low + high) / 2, high - low)
     own = save(tmp_path / "own.dcm", values(0), WindowCenter=window[0], WindowWidth=window[1])
     assert showing_window(own, PLAIN) == showing_window(path, rendering)
+
+
+def test_a_cache_remembers_what_a_window_hides(tmp_path):
+    hidden = save(tmp_path / "hidden.dcm", values(0))
+    broken = tmp_path / "broken.dcm"
+    broken.write_bytes(hidden.read_bytes()[:-100])
+    rendering = Rendering(window=(40.0, 400.0))
+    for _ in range(2):
+        failed = decode_files([hidden, broken], 24, 1, tmp_path / "cache", "s", rendering).failed
+        assert {index: failure.kind for index, failure in failed.items()} == {
+            0: "window",
+            1: "file",
+        }
 
 
 def test_what_no_window_hides_has_no_other_one(tmp_path):

@@ -1,8 +1,11 @@
 """What may name a person in files: the doctor tells fields and pictures, and no value."""
 
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dicom_files import save
 from fedward.lab.synthetic import synthetic_site
@@ -104,6 +107,69 @@ def test_words_of_the_reader_are_no_text_of_a_tiff(tmp_path, compression):
     assert "PNG text 1" in fields
     (fields,) = identifying_notes({"named.tif": tmp_path / "named.tif"}, PLAIN)
     assert "EXIF ImageDescription 1" in fields
+
+
+TIFF_TEXTS = {
+    "EXIF DocumentName": (269, 2, SECRET),
+    "EXIF PageName": (285, 2, SECRET),
+    "EXIF TargetPrinter": (337, 2, SECRET),
+    "EXIF XPSubject": (40095, 1, SECRET.encode("utf-16-le")),
+    "EXIF XPKeywords": (40094, 1, SECRET.encode("utf-16-le")),
+    "private tag 65001": (65001, 2, SECRET),
+}
+
+
+def resource(number, content):
+    """Return a block of Photoshop's."""
+    return b"8BIM" + struct.pack(">HHL", number, 0, len(content)) + content
+
+
+@pytest.mark.parametrize("told", TIFF_TEXTS)
+def test_texts_of_a_tiff_are_told_by_their_tags(tmp_path, told):
+    tag, kind, value = TIFF_TEXTS[told]
+    tags = ImageFileDirectory_v2()
+    tags.tagtype[tag] = kind
+    tags[tag] = value
+    Image.fromarray(scan()).save(tmp_path / "a.tif", tiffinfo=tags)
+    (fields,) = identifying_notes({"a": tmp_path / "a.tif"}, PLAIN)
+    assert f"in how many files: {told} 1." in fields
+    assert "Mueller" not in fields
+
+
+def test_private_tags_without_text_are_left_alone(tmp_path):
+    tags = ImageFileDirectory_v2()
+    for tag, kind, value in ((65001, 3, 7), (65002, 2, "  "), (65003, 1, b"\1\2")):
+        tags.tagtype[tag] = kind
+        tags[tag] = value
+    Image.fromarray(scan()).save(tmp_path / "a.tif", tiffinfo=tags)
+    assert identifying_notes({"a": tmp_path / "a.tif"}, PLAIN) == []
+
+
+IPTC = b"\x1c\x02\x78" + struct.pack(">H", len(SECRET)) + SECRET.encode()
+"""A caption, as the press writes it."""
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "TIFF of Photoshop", "JPEG"])
+@pytest.mark.parametrize("has_caption", [True, False])
+def test_captions_of_the_press_are_told(tmp_path, kind, has_caption):
+    path = tmp_path / "a"
+    # Resource 1000 is of sizes, and says nothing of a person.
+    block = resource(0x0404 if has_caption else 1000, IPTC)
+    if kind == "JPEG":
+        content = b"Photoshop 3.0\0" + block
+        segment = b"\xff\xed" + struct.pack(">H", len(content) + 2) + content
+        Image.fromarray(scan()).save(path, "JPEG", extra=segment)
+    else:
+        tags = ImageFileDirectory_v2()
+        if kind == "TIFF of Photoshop":
+            tags.tagtype[34377] = 1
+            tags[34377] = block
+        elif has_caption:
+            tags.tagtype[33723] = 7
+            tags[33723] = IPTC
+        Image.fromarray(scan()).save(path, "TIFF", tiffinfo=tags)
+    notes = identifying_notes({"a": path}, PLAIN)
+    assert ["IPTC caption 1." in note for note in notes] == [True] * has_caption
 
 
 def test_the_doctor_tells_them(hospital):

@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedward.errors import DataError
 from fedward.sites import decoding as reading
 from fedward.sites.caches import BUILDING, KEPT, building
 from fedward.sites.decoding import BadRow, decode, open_image
-from fedward.sites.images import decode_files
+from fedward.sites.images import _together, decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 
 HALVES = (
@@ -136,6 +137,19 @@ def test_exif_orientation_is_applied(tmp_path):
     assert pixels[-6:].mean() > 180
 
 
+TURNED = {
+    1: lambda values: values,
+    2: np.fliplr,
+    3: lambda values: np.rot90(values, 2),
+    4: np.flipud,
+    5: lambda values: values.swapaxes(0, 1),
+    6: lambda values: np.rot90(values, -1),
+    7: lambda values: np.rot90(values, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
+"""EXIF orientation -> what shows the rows and columns of a file upright (TIFF 6.0, page 36)."""
+
+
 @pytest.mark.parametrize("orientation", range(10))
 def test_every_orientation_is_shown_as_pillow_shows_it(tmp_path, orientation):
     corner = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -146,6 +160,27 @@ def test_every_orientation_is_shown_as_pillow_shows_it(tmp_path, orientation):
         assert np.array_equal(
             decode(path, 16, 1)[..., 0], np.asarray(ImageOps.exif_transpose(image))
         )
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["L", "I;16", "RGB"])
+@pytest.mark.parametrize("compression", ["raw", "tiff_lzw"])
+def test_every_orientation_of_a_tiff_is_shown(tmp_path, orientation, mode, compression):
+    """Of each page: Pillow would take an uncompressed one from a path with rows of another size."""
+    rng = np.random.default_rng(0)
+    shape = (5, 9, 3) if mode == "RGB" else (5, 9)
+    pages = [rng.permutation(np.prod(shape)).reshape(shape) for _ in range(2)]
+    kind = np.uint16 if mode == "I;16" else np.uint8
+    images = [Image.fromarray(page.astype(kind)) for page in pages]
+    tags = {0x0112: orientation}
+    path = tmp_path / "a.tif"
+    images[0].save(
+        path, save_all=True, append_images=images[1:], tiffinfo=tags, compression=compression
+    )
+    for number, page in enumerate(pages):
+        expected = between_percentiles(page) if mode == "I;16" else page
+        turned = TURNED[orientation](expected)
+        assert np.array_equal(np.asarray(open_image(path, page=number)), turned)
 
 
 @pytest.mark.parametrize("what", ODD_TAGS)
@@ -171,31 +206,39 @@ def test_whatever_a_decoder_raises_costs_one_row(files, monkeypatch, error):
 
     whole, _, _ = decode_files(files, 16, 3, None, "s")
     upright = reading._upright
+    second = open_image(files[2]).tobytes()
     monkeypatch.setattr(
         reading,
         "_upright",
-        lambda image: (damaged if "2.png" in image.filename else upright)(image),
+        lambda image: (damaged if image.tobytes() == second else upright)(image),
     )
     pixels, failed, _ = decode_files(files, 16, 3, None, "s")
     assert set(failed) == {2, 4}
-    assert "a damaged chunk" in failed[2]
+    assert "a damaged chunk" in failed[2].reason
     assert np.array_equal(pixels, whole[[0, 1, 3, 4]])
 
 
-@pytest.mark.parametrize("kind", ["colour.png", "grey and transparency.png", "colour.tif"])
+DEEP = ["colour.png", "grey and transparency.png", "colour.tif", "colour.ppm", "plain colour.ppm"]
+
+
+@pytest.mark.parametrize("kind", DEEP)
 def test_colours_of_sixteen_bits_are_refused_not_darkened(tmp_path, kind):
     """A detector of 12 bits: the upper eight of sixteen are at most 15."""
     deep = np.random.default_rng(0).integers(0, 4096, (16, 16, 3), np.uint16)
     grey = kind.startswith("grey")
-    content = (
-        deep_tiff(deep)
-        if kind.endswith(".tif")
-        else deep_png(deep[..., : 2 if grey else 3], 4 if grey else 2)
-    )
+    if kind.endswith(".tif"):
+        content = deep_tiff(deep)
+    elif kind == "colour.ppm":
+        content = b"P6 16 16 65535\n" + deep.astype(">u2").tobytes()
+    elif kind == "plain colour.ppm":
+        content = b"P3 16 16 65535\n" + " ".join(map(str, deep.ravel())).encode()
+    else:
+        content = deep_png(deep[..., : 2 if grey else 3], 4 if grey else 2)
     (tmp_path / kind).write_bytes(content)
     with Image.open(tmp_path / kind) as image:
-        assert np.asarray(image.convert("RGB")).max() < 16
-    with pytest.raises(BadRow, match="8 bits a channel, found 16: convert to 8 bit"):
+        assert np.asarray(image.convert("RGB")).max() <= 16
+    named = "grey with transparency" if grey else "colours"
+    with pytest.raises(BadRow, match=f"{named} of 8 bits a channel, found more: convert to 8 bit"):
         decode(tmp_path / kind, 16, 3)
 
 
@@ -366,7 +409,7 @@ def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
     pixels, reasons, _ = decode_files(files, 16, 3, cache, "s")
     assert np.array_equal(pixels, plain)
     assert reasons == failed
-    assert json.loads(notes.read_text())["failed"] == {"4": [failed[4], False]}
+    assert json.loads(notes.read_text())["failed"] == {"4": [failed[4].reason, "file"]}
 
 
 def build(files, cache):
@@ -405,11 +448,11 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
     opened = []
     plain, _, _ = decode_files(files, 16, 3, None, "s")
 
-    def failing(path, formats):
-        opened.append(path)
-        if path == files[1]:
+    def failing(file, formats):
+        opened.append(Path(file.name))
+        if opened[-1] == files[1]:
             raise error
-        return Image._open(path, formats=formats)
+        return Image._open(file, formats=formats)
 
     monkeypatch.setattr(Image, "_open", Image.open, raising=False)
     with monkeypatch.context() as broken:
@@ -418,7 +461,7 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
             opened.clear()
             pixels, failed, _ = decode_files(files, 16, 3, cache, "s")
             assert set(failed) == {1, 4}
-            assert told in failed[1]
+            assert told in failed[1].reason
             assert np.array_equal(pixels, plain[[0, 2, 3, 4]])
             assert sorted(opened) == looked_at, (
                 "while it fails, only the file that may be mended is read again"
@@ -434,15 +477,37 @@ def test_a_broken_file_is_remembered_once_it_can_be_read(files, tmp_path, monkey
     with monkeypatch.context() as broken:
         broken.setattr(
             reading,
-            "_deep_colour",
+            "_deep_channels",
             lambda image: (_ for _ in ()).throw(PermissionError(13, "denied")),
         )
-        assert "denied" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]
+        assert "denied" in decode_files(files, 16, 3, tmp_path / "cache", "s").failed[1].reason
     for _ in range(2):
-        assert "truncated" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]
+        failed = decode_files(files, 16, 3, tmp_path / "cache", "s").failed
+        assert "truncated" in failed[1].reason
 
 
 def test_a_cache_that_cannot_be_written_is_named(files, tmp_path):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(DataError, match="site s, cache"):
         decode_files(files, 16, 3, tmp_path / "cache", "s")
+
+
+def test_an_image_that_has_vanished_is_no_full_disk(files, tmp_path):
+    files[3].unlink()
+    with pytest.raises(DataError, match=r"site s, image files: .*No such file.*Connect") as caught:
+        decode_files(files, 16, 3, tmp_path / "cache", "s")
+    assert "3.png" not in str(caught.value)
+
+
+@pytest.mark.parametrize("usual", [0, 3, 40, 70])
+def test_images_in_memory_are_there_once(usual):
+    """Files of one image each, of several, or with damaged ones among them."""
+    blocks = [np.full((count, 64, 64, 3), count, np.uint8) for count in (1, 9, 0, 30)]
+    tracemalloc.start()
+    try:
+        pixels = _together(iter(blocks), (64, 64, 3), usual)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(pixels, np.concatenate(blocks))
+    assert peak < 1.2 * max(pixels.nbytes, usual * 64 * 64 * 3)

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 import yaml
@@ -7,7 +9,7 @@ from fedward.errors import DataError
 from fedward.label_kinds import ONE_LABEL
 from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
-from fedward.sites.npz import read_split
+from fedward.sites.npz import load_npz, read_split
 from fedward.sites.site_file import read_site_file
 from fedward.sites.stored_images import JoinedImages, StoredImages
 
@@ -79,6 +81,28 @@ def test_joined_arrays_are_read_as_one(tmp_path):
     np.savez(tmp_path / "b.npz", d=np.zeros((2, 4, 4), np.uint8))
     with pytest.raises(DataError, match=r"here: expected images of one size .*\(4, 4\), \(4, 5\)"):
         JoinedImages([*parts, StoredImages(tmp_path / "b.npz", "d", "here")], "here")
+
+
+def test_a_joined_file_without_labels_is_refused_plainly(tmp_path):
+    np.savez(tmp_path / "toy.npz", train_images=np.zeros((3, 4, 4), np.uint8))
+    indices = {"train": [0, 1, 2]}
+    with pytest.raises(DataError, match="an npz file with train_labels or labels, found none"):
+        load_site(site(tmp_path, joined=True, indices=indices), SPEC)
+
+
+def test_images_in_memory_are_there_once(tmp_path):
+    write(tmp_path, shape=(64, 64))
+    spec = DataSpec(classes=SPEC.classes, image_size=64, channels=3)
+    file = read_site_file(site(tmp_path))
+    load_npz(file, spec)
+    tracemalloc.start()
+    try:
+        listed = load_npz(file, spec)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert listed.pixels.nbytes == 96 * 64 * 64 * 3
+    assert peak < 1.4 * listed.pixels.nbytes
 
 
 def test_damage_after_the_last_image_that_is_read_is_noticed(tmp_path):

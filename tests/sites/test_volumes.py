@@ -6,6 +6,7 @@ import json
 import logging
 import struct
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -19,14 +20,16 @@ from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.images import decode_file, decode_files, open_parts
-from fedward.sites.rendering import Rendering, Slices
+from fedward.sites.rendering import Rendering, Slices, Volume
+from fedward.sites.volumes import open_stack
 from nifti_files import body, nibabel, write
 
 SECRET = "Mueller-4711"
 WINDOW = (40, 400)
 SLOPE = 112
+CODES = 252
 AXES = 280
-"""Where a NIfTI-1 header has scl_slope and srow_x."""
+"""Where a NIfTI-1 header has scl_slope, qform_code before sform_code, and srow_x."""
 
 
 def slices_of(path, window=WINDOW, neighbours=False, **slices):
@@ -130,6 +133,21 @@ def test_a_background_that_is_not_finite_is_black(tmp_path, outside):
         assert np.abs(found[7] - upright).max() <= 0.5001
 
 
+def test_percentiles_of_a_scan_with_a_background_take_one_copy(tmp_path):
+    values = np.random.default_rng(0).normal(0, 1, (128, 128, 128)).astype(np.float32)
+    values[:40] = np.nan
+    volume = Volume(values, np.eye(4))
+    tracemalloc.start()
+    try:
+        stack = open_stack(tmp_path, lambda path, most: volume, Slices(axis="axial"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.3 * values.nbytes
+    low, high = np.nanpercentile(values, (1, 99))
+    assert stack.window == pytest.approx(((low + high) / 2, high - low))
+
+
 def test_slices_are_spaced_evenly_among_those_with_content(tmp_path):
     path = write(tmp_path / "x.nii", body(shape=(20, 24, 44)))  # slices 2 to 41 have a body
     assert list(slices_of(path)) == list(range(2, 42))
@@ -200,7 +218,11 @@ BROKEN = {
     ),
     "RGB": (rgb, "colours or complex"),
     "complex": (lambda path: write(path, body().astype(np.complex64)), "colours or complex"),
-    "no orientation": (flat, "where right, front and head are"),
+    "an orientation without a volume": (flat, "where right, front and head are"),
+    "no orientation": (
+        lambda path: overwrite(write(path, body()), CODES, bytes(4)),
+        "where right, front and head are",
+    ),
     "text": (lambda path: path.write_text(SECRET), "a NIfTI file, found one that begins otherwise"),
     "nothing": (lambda path: path.write_bytes(b""), "a NIfTI file, found one that begins"),
 }
@@ -250,7 +272,8 @@ def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, cap
                 path.write_bytes(
                     content[: rng.choice([len(content), int(rng.integers(1, len(content)))])]
                 )
-                said += decode_files([path], 16, 1, None, "s", rendering).failed.values()
+                failed = decode_files([path], 16, 1, None, "s", rendering).failed
+                said += [failure.reason for failure in failed.values()]
     assert len(said) > 30
     assert not [
         text
@@ -268,10 +291,8 @@ def test_a_site_without_nibabel_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(Unreadable, match=r"fedward\[volumes\]"):
         decode_file(path, 16, 1, rendering)
-    assert (
-        "fedward[volumes]"
-        in decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).failed[0]
-    )
+    failed = decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).failed
+    assert "fedward[volumes]" in failed[0].reason
     monkeypatch.undo()
     assert decode_files([path], 16, 1, tmp_path / "cache", "s", rendering).parts[0][:2] == [
         "#2",

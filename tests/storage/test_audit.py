@@ -15,7 +15,7 @@ from fedward.digests import arrays_digest, digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods import method_of
 from fedward.operation.audit_check import verify
 from fedward.protocol import wire
@@ -61,7 +61,7 @@ def refusal(folder: Path, *logs: Path) -> str:
 def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Path:
     """Run the tiny FedPerl, or interrupt its exchange ``stop`` after one site's answer."""
     experiment = tiny("fedperl", **changes)
-    transport = LocalTransport(experiment, SITES, folder / "sites")
+    transport = LocalTransport(Sites(experiment, folder / "sites"), SITES)
     whole = transport.exchange
     exchanges = iter(range(1, 99))
 
@@ -178,7 +178,7 @@ def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
 def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     """The answer of site-2 carries a field that no answer may have."""
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
-    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(experiment, tmp_path / "sites"), SITES)
     exchange = transport.exchange
 
     def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
@@ -206,7 +206,7 @@ def test_a_site_that_sends_counts_unasked_does_not_spoil_the_record(tmp_path, mo
     """Counts of no images are let in without metrics, so the audit log names no evaluation."""
     monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     experiment = tiny("fedavg", evaluate_every=3)
-    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(experiment, tmp_path / "sites"), SITES)
     exchange = transport.exchange
     seen: dict[str, Any] = {}
 
@@ -239,7 +239,7 @@ def test_a_site_that_sends_counts_unasked_does_not_spoil_the_record(tmp_path, mo
 def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
-    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(experiment, tmp_path / "sites"), SITES)
     exchange = transport.exchange
     texts = {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
 

@@ -88,6 +88,16 @@ def test_who_asks_at_the_same_time_is_no_writer(tmp_path):
         assert not is_held(tmp_path / "run")
 
 
+def test_a_run_of_which_one_may_not_ask_is_taken_for_a_running_one(tmp_path, monkeypatch):
+    """Only the owner may open the file of its lock."""
+
+    def refused(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refused)
+    assert is_held(tmp_path / "run")
+
+
 def test_the_folder_itself_stays_empty(tmp_path):
     with sole_writer(tmp_path / "new" / "run"):
         assert list((tmp_path / "new" / "run").iterdir()) == []

@@ -37,6 +37,23 @@ def test_stored_state_keeps_order_values_and_dtypes(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
+def test_a_read_that_is_short_goes_on(tmp_path, monkeypatch):
+    """Linux reads at most 2 GiB at once."""
+    save_model(tmp_path / "model.safetensors", MODEL)
+    whole = os.preadv
+    monkeypatch.setattr(
+        os, "preadv", lambda file, buffers, place: whole(file, [buffers[0][:7]], place)
+    )
+    assert same(StoredState(tmp_path / "model.safetensors"), MODEL)
+
+
+def test_files_of_other_names_are_no_models(tmp_path):
+    """Copying to some disks leaves such files beside a model."""
+    SiteModels(tmp_path).put("s", 1, {"w": torch.tensor(1.0)})
+    (tmp_path / "s" / "._00001.safetensors").write_bytes(b"about 00001.safetensors")
+    assert SiteModels(tmp_path)["s"]["w"] == 1
+
+
 def test_newest_model_wins_and_pruning_keeps_it(tmp_path):
     models = SiteModels(tmp_path)
     for round_ in (1, 3, 2):

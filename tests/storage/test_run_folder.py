@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.info import read_info
 from fedward.storage.model_files import StoredState, save_state
-from fedward.storage.run_folder import RunFolder
+from fedward.storage.run_folder import RunFolder, refuse_results
+from fedward.storage.saved_states import SavedStates
 from finished_run import new_run
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
@@ -242,7 +243,7 @@ def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch)
 
     monkeypatch.setattr(AuditLog, "add", checked)
     experiment = tiny("fedavg", options={"rounds": 2})
-    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(experiment, tmp_path / "sites"), SITES)
     run_experiment(experiment, tmp_path / "run", transport)
     assert late == [[], [], []]
 
@@ -254,3 +255,29 @@ def test_the_run_of_a_simulator_is_named(job, tmp_path):
     (inside / "run.json").touch()
     with pytest.raises(RunError, match=f"The run of FLARE's simulator is {inside}"):
         RunFolder.reopen(tmp_path)
+
+
+# --- what a new run may find
+
+
+@pytest.mark.parametrize("name", ["site-1.yaml", ".DS_Store", "site-1/site.csv"])
+def test_a_folder_with_other_files_of_sites_is_no_new_one(tmp_path, name):
+    path = tmp_path / "sites" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("kind: manifest")
+    with pytest.raises(RunError, match="expected a new or empty folder, found files in it"):
+        refuse_results(tmp_path)
+
+
+def test_a_folder_of_decoded_images_alone_is_a_new_one(tmp_path):
+    (tmp_path / "sites" / "site-1" / "cache").mkdir(parents=True)
+    (tmp_path / "sites" / "site-2").mkdir()
+    refuse_results(tmp_path)
+
+
+def test_files_that_are_no_states_are_passed_over(tmp_path):
+    """Such as those that a file manager leaves."""
+    rounds = tmp_path / "rounds"
+    for name in ("00002", "00010", "notes", "a0001", "00003.damaged"):
+        (rounds / name).mkdir(parents=True)
+    assert SavedStates(tmp_path).rounds() == [2, 10]

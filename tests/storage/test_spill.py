@@ -50,6 +50,17 @@ def test_the_file_has_no_name_and_ends_with_its_last_reader(tmp_path):
     assert not any(str(tmp_path) in name for name in open_files())
 
 
+def test_a_read_that_is_short_goes_on(tmp_path, monkeypatch):
+    """Linux reads at most 2 GiB at once."""
+    whole = os.preadv
+    monkeypatch.setattr(
+        os, "preadv", lambda file, buffers, place: whole(file, [buffers[0][:100]], place)
+    )
+    stored = Spill(tmp_path).put(ARRAYS)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(stored[name], array)
+
+
 def test_a_file_that_was_cut_is_noticed(tmp_path):
     stored = Spill(tmp_path).put(ARRAYS)
     (number,) = [

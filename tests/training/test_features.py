@@ -158,7 +158,7 @@ def test_held_out_images_have_one_row(tmp_path: Path) -> None:
     parts = [images(name) for name in ("a", "b", "c", "d")]
     of = encoder(tmp_path).table(data(*parts))
     features_of_parts = [of(part) for part in parts]
-    assert [features.views for features in features_of_parts] == [2 * V, 2 * V, 0, 0]
+    assert [features.view_rows for features in features_of_parts] == [2 * V, 2 * V, 0, 0]
     assert len(features_of_parts[0].table) == 2 * (1 + 2 * V) + 2
     both = Features.together(features_of_parts[:2])
     assert torch.equal(
@@ -623,9 +623,9 @@ def test_parts_with_and_without_views_are_not_joined() -> None:
     """The rows of views would be those of other images."""
     table = torch.zeros(12, 3, dtype=torch.float16)
     labels = torch.zeros(2, dtype=torch.int64)
-    trained = Features(table, torch.tensor([0, 5]), labels, views=4)
+    trained = Features(table, torch.tensor([0, 5]), labels, view_rows=4)
     joined = Features.together([trained, trained])
     assert joined.first.tolist() == [0, 5, 0, 5]
-    held_out = Features(table, torch.tensor([10, 11]), labels, views=0)
+    held_out = Features(table, torch.tensor([10, 11]), labels, view_rows=0)
     with pytest.raises(ValueError, match="other tables or views"):
         Features.together([trained, held_out])

@@ -79,12 +79,25 @@ def test_bfloat16_is_used_where_a_gpu_computes_in_it(capability, found, gpus):
     assert has_bfloat16(CPU) is False
 
 
+def test_the_cores_are_those_that_the_process_may_use(monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 9}, raising=False)
+    limit_threads(0)
+    limit_threads(8)
+    monkeypatch.delattr(os, "sched_getaffinity")
+    limit_threads(0)
+    assert used == [3, 3, 64]
+
+
 def test_threads_are_at_most_the_cores_and_for_a_while(monkeypatch):
     used = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     for threads in (1, 10**6, 0):
         limit_threads(threads)
-    assert used == [1, os.cpu_count(), os.cpu_count()]
+    cores = len(os.sched_getaffinity(0))
+    assert used == [1, cores, cores]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     with threads_limited(1):
         assert used[-1] == 1

@@ -14,7 +14,7 @@ from fedward.sites.decoding import (
     grey_range,
     is_deep,
     open_image,
-    opened,
+    open_with_pillow,
     white_is_zero,
 )
 from fedward.sites.dicom import open_dicom, value_range
@@ -121,7 +121,7 @@ class _Deep(NamedTuple):
 
 def _deep(path: Path) -> _Deep | None:
     """Return the grey values of a file with more than 8 bits; None for other files."""
-    with opened(path) as image:
+    with open_with_pillow(path) as image:
         if not is_deep(image):
             return None
         image.load()

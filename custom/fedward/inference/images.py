@@ -12,7 +12,7 @@ from fedward.errors import DataError, reason_of
 from fedward.sites.any_csv import columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Fit, Pixels
-from fedward.sites.files import LeftOut, files_below, is_image, locate, volumes_in
+from fedward.sites.files import LeftOut, is_image, locate, volumes_in
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
@@ -89,7 +89,7 @@ def images_at(
     notes: list[str] = []
     listed: list[_Listed] = []
     if source.is_dir():
-        files = files_below(source)
+        files = left_out.files_below(source)
         if rendering.slices:
             files = volumes_in(files)
         for path in left_out.images(files):
@@ -147,8 +147,8 @@ def _of_files(listed: Sequence[_Listed], spec: DataSpec, rendering: Rendering) -
         paths = [files[place].path for place in places]
         decoded = decode_files(paths, spec.image_size, spec.channels, None, "", rendering)
         failed = {place: file.problem for place, file in enumerate(files) if file.problem}
-        for index, reason in decoded.failed.items():
-            failed[places[index]] = reason
+        for index, failure in decoded.failed.items():
+            failed[places[index]] = failure.reason
         counts = [0] * len(files)
         for place, parts in zip(places, decoded.parts, strict=True):
             counts[place] = len(parts)

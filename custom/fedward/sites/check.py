@@ -36,8 +36,8 @@ def site_problems(
     return problems
 
 
-def opened(site_file: Path) -> str:
-    """Open the data that a site file names, without a job, and return in words what it holds.
+def described(site_file: Path) -> str:
+    """Return in words what the data of a site file holds, which is opened without a job.
 
     Raises:
         DataError: the site file cannot be used, or its data is missing or cannot be read.

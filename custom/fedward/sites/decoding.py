@@ -147,6 +147,10 @@ class Blank(BadRow):
     """Nothing can be seen in a picture, as it is shown."""
 
 
+EVERY_PIXEL_THE_SAME = "expected an image, found a blank one: every pixel is the same"
+"""Text of :class:`Blank` for a picture of one value."""
+
+
 class Unreadable(BadRow):
     """A file cannot be read now because the machine failed: the file may be whole."""
 
@@ -186,7 +190,8 @@ def decode(path: Path, size: int, channels: int, how: Fit = "squash") -> Pixels:
 
     Raises:
         Unreadable: as :func:`open_image`.
-        BadRow: as :func:`open_image`, or the image shows one constant value.
+        Blank: the image shows one constant value.
+        BadRow: as :func:`open_image`.
     """
     with as_bad_row("a whole image"):
         pixels = fit(open_image(path, smallest=2 * size), size, channels, how)
@@ -194,19 +199,22 @@ def decode(path: Path, size: int, channels: int, how: Fit = "squash") -> Pixels:
         return pixels
 
 
-def opened(path: Path) -> Image.Image:
+@contextmanager
+def open_with_pillow(path: Path) -> Iterator[Image.Image]:
     """Open an image file of one of :data:`FORMATS` without reading its pixels.
 
     This is the one place at which fedward opens image files with Pillow. It raises what Pillow
     raises.
     """
-    return Image.open(path, formats=FORMATS)
+    # From a path, Pillow would map an uncompressed TIFF into memory, with rows of the turned size.
+    with path.open("rb") as file, Image.open(file, formats=FORMATS) as image:
+        yield image
 
 
 def count_pages(path: Path) -> int:
     """Return how many pages a TIFF, or pictures an animated PNG, has; 1 for any other file."""
     try:
-        with opened(path) as image:
+        with open_with_pillow(path) as image:
             return max(1, len(_pages(image, path)))
     except Exception:
         # The fault is reported where the image is read.
@@ -347,8 +355,9 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of
     16 bits, 32 bits or floats is shown between two percentiles (:func:`grey_range`): the range of a
     detector is rarely that of its container, and a marker or a broken pixel must not take all the
-    greys. Values that are not finite are black. Colour of 16 bits a channel is refused: Pillow
-    reads the upper eight alone, in which 12 bits are nearly black.
+    greys. Values that are not finite are black. Colour of more than 8 bits a channel, and grey with
+    transparency of 16, are refused: Pillow keeps the upper eight alone, in which 12 bits are nearly
+    black.
 
     Args:
         path: of the file.
@@ -359,10 +368,10 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
         BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
-            limit), has too many pages, strips or scans, has colours of 16 bits or several pages, or
-            cannot be decoded for another reason.
+            limit), has too many pages, strips or scans, has several pages, has more than 8 bits a
+            channel of colour or beside transparency, or cannot be decoded for another reason.
     """
-    with _explained(path), opened(path) as image:
+    with _explained(path), open_with_pillow(path) as image:
         _seek_page(image, path, page)  # Pages may have sizes of their own.
         return _shown(image, path, smallest)
 
@@ -380,7 +389,7 @@ def open_pages(
         Unreadable: as :func:`open_image`.
         BadRow: likewise, or all the pages together have too many pixels.
     """
-    with _explained(path), opened(path) as image:
+    with _explained(path), open_with_pillow(path) as image:
         pages = _pages(image, path)
         taken = 0
         for number in chosen(len(pages)):
@@ -416,8 +425,9 @@ def _shown(image: Image.Image, path: Path, smallest: int | None = None) -> Image
     if smallest:
         # A JPEG is decoded without the detail that a resize would average away.
         image.draft(None, (smallest, smallest))
-    if _deep_colour(image):
-        raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
+    deep = _deep_channels(image)
+    if deep:
+        raise BadRow(f"expected {deep} of 8 bits a channel, found more: convert to 8 bit")
     image.load()
     if is_deep(image):
         return Image.fromarray(_shown_between_percentiles(image))
@@ -461,10 +471,10 @@ def check_not_blank(pixels: Pixels) -> None:
         pixels: (H, W, C).
 
     Raises:
-        BadRow: every channel is constant.
+        Blank: every channel is constant.
     """
     if is_blank(pixels):
-        raise BadRow("expected an image, found a blank one: every pixel is the same")
+        raise Blank(EVERY_PIXEL_THE_SAME)
 
 
 def fit(image: Image.Image, size: int, channels: int, how: Fit = "squash") -> Pixels:
@@ -516,13 +526,29 @@ def deep_values(image: Image.Image) -> npt.NDArray[Any]:
     return values
 
 
-def _deep_colour(image: Image.Image) -> bool:
-    """Return whether Pillow will drop the lower half of 16 bits; the image is not yet loaded."""
+def _deep_channels(image: Image.Image) -> str:
+    """Return what a file holds of which Pillow will drop all bits but the upper eight, in words.
+
+    It is empty where none are dropped. The image is not yet loaded.
+    """
     if is_deep(image):
-        return False
+        return ""
     if isinstance(image, TiffImageFile):
-        return bool(max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8)
-    return any(";16" in str(tile.args) for tile in getattr(image, "tile", ()))
+        return "colours" if max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8 else ""
+    for tile in getattr(image, "tile", ()):
+        if "LA;16" in str(tile.args):
+            return "grey with transparency"
+        if ";16" in str(tile.args) or _is_deep_ppm(image, tile.args):
+            return "colours"
+    return ""
+
+
+def _is_deep_ppm(image: Image.Image, args: object) -> bool:
+    """Return whether a file is a PPM of colours whose white is above 255.
+
+    ``args``: of its decoder, which end with that number where it is not 255.
+    """
+    return image.format == "PPM" and isinstance(args, tuple) and args[-1] > 255
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -310,12 +310,12 @@ def _modality_values(
         return table.applied(stored)
     slope = first_number(header, "RescaleSlope", 1)
     intercept = first_number(header, "RescaleIntercept", 0)
-    # Comparisons with NaN are false.
-    if not (0 < abs(slope) < _LARGEST and abs(intercept) < _LARGEST):
-        raise BadRow(
-            f"expected a RescaleSlope other than 0 and, as RescaleIntercept, below {_LARGEST:g}, "
-            "found others"
-        )
+    if slope == 0:
+        raise BadRow("expected a RescaleSlope other than 0, found 0: all values would be the same")
+    for name, value in (("RescaleSlope", slope), ("RescaleIntercept", intercept)):
+        # Comparisons with NaN are false.
+        if not abs(value) < _LARGEST:
+            raise BadRow(f"expected a {name} below {_LARGEST:g}, found one that is not")
     return np.asarray(stored.astype(np.float64) * slope + intercept)
 
 

@@ -96,12 +96,12 @@ def read_header(path: Path, tags: list[str] | None = None) -> Any:
         BadRow: the whole file is deflated, which may unpack to any size.
         Exception: whatever pydicom makes of a damaged file.
     """
-    with opened(path) as file:
+    with dicom_stream(path) as file:
         return pydicom().dcmread(file, specific_tags=tags, stop_before_pixels=True)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def dicom_stream(path: Path) -> Iterator[BinaryIO]:
     """Open a DICOM file for pydicom, with the preamble that it may lack.
 
     Raises:
@@ -157,7 +157,7 @@ def _object_without_picture(path: Path, _size: int, _changed: int) -> str:
             pixels_found.append(tag)
         return tag in _PIXELS
 
-    with opened(path) as file:
+    with dicom_stream(path) as file:
         header = pydicom().filereader.read_partial(file, at_pixels, specific_tags=[_SOP_CLASS])
     is_picture = bool(pixels_found) and not is_other_class(header)
     is_cut_short = not class_of(header)
@@ -192,8 +192,10 @@ def whole_number(header: Any, name: str) -> int:
     values = numbers(header, name)
     if not values or values[0] is None:
         raise BadRow(f"expected a DICOM image with {name}, found none")
-    if not math.isfinite(values[0]) or values[0] != int(values[0]):
-        raise BadRow(f"expected a whole number as {name}, found another")
+    if not math.isfinite(values[0]):
+        raise BadRow(f"expected a whole number as {name}, found none that is finite")
+    if values[0] != int(values[0]):
+        raise BadRow(f"expected a whole number as {name}, found a number with decimals")
     return int(values[0])
 
 
@@ -254,7 +256,7 @@ def _number(part: object, name: str) -> float | None:
     try:
         return float(text.replace(",", "."))
     except ValueError:
-        raise BadRow(f"expected a number as {name}, found another text") from None
+        raise BadRow(f"expected a number as {name}, found text that is not a number") from None
 
 
 def file_window(header: Any) -> Window | None:

@@ -22,11 +22,11 @@ from fedward.sites.decoding import (
 )
 from fedward.sites.dicom_header import (
     class_of,
+    dicom_stream,
     first_number,
     is_other_class,
     name_of_class,
     numbers,
-    opened,
     pydicom,
     whole_number,
 )
@@ -104,7 +104,7 @@ def read_dataset(path: Path, several: bool) -> tuple[Any, int]:
             tag is missing, which the message names.
         Exception: whatever pydicom makes of a damaged file.
     """
-    with opened(path) as file:
+    with dicom_stream(path) as file:
         header = pydicom().dcmread(file, specific_tags=_NEEDED, stop_before_pixels=True)
         _check_class(header)
         count = frame_count(header)
@@ -176,8 +176,10 @@ def _check_bits(header: Any) -> None:
     if whole_number(header, "PixelRepresentation") not in (0, 1):
         raise BadRow("expected 0 or 1 as PixelRepresentation, found another number")
     photometric = header.PhotometricInterpretation
-    if allocated not in ((8, 16, 32) if photometric in GREY else (8, 16)):
-        raise BadRow(f"expected 8 or 16 bits a value, found {allocated} (BitsAllocated)")
+    is_grey = photometric in GREY
+    if allocated not in ((8, 16, 32) if is_grey else (8, 16)):
+        usual = "8, 16 or 32 bits a value of grey" if is_grey else "8 or 16 bits a value of colour"
+        raise BadRow(f"expected {usual}, found {allocated} (BitsAllocated)")
     if photometric in _YBR and allocated != 8:
         raise BadRow(f"expected 8 bits a value of YBR, found {allocated} (BitsAllocated)")
     high_bit = _high_bit(header)

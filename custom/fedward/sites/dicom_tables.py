@@ -34,8 +34,9 @@ class Table(NamedTuple):
     def applied(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return what values, of any shape, become."""
         first = self.first
-        if first >= 2**15 and values.size and values.min() < 0:
-            # The first value is negative too, but written as a number without a sign.
+        if first >= 2**15 and values.size and (values.min() < 0 or values.max() < first):
+            # The first value is negative, but written as a number without a sign. Otherwise the
+            # table would map none of the values, or could not map those below zero.
             first -= 2**16
         places = np.clip(np.rint(values) - first, 0, len(self.entries) - 1)
         return np.asarray(self.entries[places.astype(np.intp)])

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedward.sites.decoding import opened
+from fedward.sites.decoding import open_with_pillow
 from fedward.sites.dicom_header import read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.npz import read_split, used_splits
@@ -74,7 +74,7 @@ def _size(path: Path) -> Size | None:
             header = read_header(path, ["Rows", "Columns", "PhotometricInterpretation"])
             grey = str(header.PhotometricInterpretation).startswith("MONOCHROME")
             return Size(int(header.Columns), int(header.Rows), grey)
-        with opened(path) as image:
+        with open_with_pillow(path) as image:
             width, height = image.size
             return Size(width, height, grey=image.mode[0] in "1LIF")
     except Exception:

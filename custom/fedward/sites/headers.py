@@ -12,19 +12,23 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import file_window, pydicom, read_header
 from fedward.sites.dicom_stored import PHOTOMETRIC
 from fedward.sites.files import is_dicom, series_files
+from fedward.text import count, counted
 
+_PERSON = "PN"
+"""Value representation of names of persons: every tag that has it is pointed out."""
 IDENTIFYING = (
-    "PatientName",
     "PatientID",
     "IssuerOfPatientID",
     "OtherPatientIDs",
-    "OtherPatientNames",
-    "PatientBirthName",
     "PatientBirthDate",
     "PatientBirthTime",
     "PatientAddress",
     "PatientTelephoneNumbers",
-    "PatientMotherBirthName",
+    "PatientInstitutionResidence",
+    "CurrentPatientLocation",
+    "PatientState",
+    "AdditionalPatientHistory",
+    "PatientInsurancePlanCodeSequence",
     "PatientAge",
     "PatientSex",
     "PatientWeight",
@@ -36,18 +40,13 @@ IDENTIFYING = (
     "MilitaryRank",
     "PatientReligiousPreference",
     "CountryOfResidence",
-    "ResponsiblePerson",
+    "RegionOfResidence",
     "AccessionNumber",
     "StudyID",
     "AdmissionID",
-    "RequestingPhysician",
-    "PhysiciansOfRecord",
-    "ReferringPhysicianName",
-    "PerformingPhysicianName",
-    "NameOfPhysiciansReadingStudy",
-    "OperatorsName",
     "InstitutionName",
     "InstitutionAddress",
+    "InstitutionCodeSequence",
     "InstitutionalDepartmentName",
     "StationName",
     "DeviceSerialNumber",
@@ -57,6 +56,8 @@ IDENTIFYING = (
     "ContentDate",
     "AcquisitionDateTime",
     "StudyTime",
+    "SeriesTime",
+    "AcquisitionTime",
     "ContentTime",
     "StudyInstanceUID",
     "SeriesInstanceUID",
@@ -64,10 +65,14 @@ IDENTIFYING = (
     "FrameOfReferenceUID",
     "StudyDescription",
     "SeriesDescription",
+    "ProtocolName",
+    "RequestedProcedureDescription",
+    "ReasonForStudy",
+    "StudyComments",
     "ImageComments",
     "RequestAttributesSequence",
 )
-"""Tags that may name or single out a person: most of DICOM PS3.15, table E.1-1, but not all."""
+"""Other tags that may name or single out a person; DICOM PS3.15, table E.1-1, has many more."""
 _PRIVATE = "private tags"
 _FACTS = ("syntax", "photometric", "bits", "window", "burned")
 """What is counted of headers."""
@@ -124,28 +129,24 @@ def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:
         else:
             for name, value in facts.items():
                 counts[name][value] += 1
-    files = f"{len(paths)} DICOM files"
+    files = count(len(paths), "DICOM file")
     if unreadable:
-        files += f", of which {unreadable} have a header that cannot be read"
+        files += f"; headers that cannot be read: {unreadable}"
     notes = [
         files,
-        f"Transfer syntaxes: {_as_text(counts['syntax'])}",
-        f"Photometric interpretations: {_as_text(counts['photometric'])}",
-        f"Bits stored: {_as_text(counts['bits'])}",
-        f"Windows of grey files: {_as_text(counts['window']) or 'no grey files'}",
+        f"Transfer syntaxes: {counted(counts['syntax'])}",
+        f"Photometric interpretations: {counted(counts['photometric'])}",
+        f"Bits stored: {counted(counts['bits'])}",
+        f"Windows of grey files: {counted(counts['window']) or 'no grey files'}",
     ]
     without_window = counts["window"]["none"]
     if without_window and not windowed:
         notes.append(
-            f"{without_window} grey files have no window: images and volumes are shown between "
+            f"Grey files without a window: {without_window}. Images and volumes are shown between "
             "their percentiles 1 and 99, or as stored if they have 8 bits. If the contact sheet is "
             "too dark or flat, write window: [CENTRE, WIDTH] into the site file."
         )
     return notes + _about_persons(tags, counts["burned"])
-
-
-def _as_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{value} {count}" for value, count in counts.most_common())
 
 
 def _facts(header: Any) -> dict[str, str]:
@@ -181,17 +182,19 @@ def _identifying(header: Any) -> set[str]:
     for element in header.iterall():
         if element.value in (None, "", []):
             continue
-        if element.keyword in IDENTIFYING:
-            names.add(element.keyword)
         if element.tag.is_private:
             names.add(_PRIVATE)
+        elif element.VR == _PERSON or element.keyword in IDENTIFYING:
+            names.add(element.keyword or str(element.tag))
     return names
 
 
 def _about_persons(tags: Counter[str], burned: Counter[str]) -> list[str]:
     notes = []
     if tags:
-        named = ", ".join(f"{name} {tags[name]}" for name in (*IDENTIFYING, _PRIVATE) if tags[name])
+        others = (*IDENTIFYING, _PRIVATE)
+        persons = sorted(tags.keys() - set(others))
+        named = ", ".join(f"{name} {tags[name]}" for name in (*persons, *others) if tags[name])
         notes.append(
             f"Headers may name persons. Tags with a value, and in how many files: {named}. "
             "fedward reads pixels and sends nothing of a header. Remove the tags (DICOM PS3.15, "
@@ -199,7 +202,7 @@ def _about_persons(tags: Counter[str], burned: Counter[str]) -> list[str]:
         )
     if burned["YES"] or burned["missing"]:
         notes.append(
-            f"BurnedInAnnotation is YES in {burned['YES']} files and missing in "
+            f"BurnedInAnnotation is YES in {count(burned['YES'], 'file')} and missing in "
             f"{burned['missing']}. Look at these for names and dates within the picture, and leave "
             "out or mask those that have any: a network learns them."
         )

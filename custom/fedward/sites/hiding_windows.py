@@ -12,6 +12,7 @@ from PIL import Image
 
 from fedward.seeds import numpy_generator
 from fedward.sites.dark_images import nearly_black
+from fedward.sites.data import Failure
 from fedward.sites.decoding import BadRow, Blank, Pixels
 from fedward.sites.dicom import has_window, open_frames, window_of_values
 from fedward.sites.files import is_dicom, is_volume
@@ -29,10 +30,6 @@ _FIGURES = 3
 
 _DIVIDE = "correct the windows in the files' headers, or leave files of one kind out"
 _HIDDEN = "expected an image, found a blank one, as its values lie outside of the window"
-_ANY_OTHER_WINDOW = (
-    f"{_HIDDEN}: write another window: [CENTRE, WIDTH] into the site file (fedward partition "
-    "--window CENTRE WIDTH)"
-)
 
 
 class Hidden(BadRow):
@@ -44,7 +41,10 @@ class Hidden(BadRow):
 
     def __init__(self, window: Window) -> None:
         # Without the numbers of a single picture, pictures of one site have one reason.
-        super().__init__(_ANY_OTHER_WINDOW)
+        super().__init__(
+            f"{_HIDDEN}: write another window: [CENTRE, WIDTH] into the site file (fedward "
+            "partition --window CENTRE WIDTH)"
+        )
         self.window = window
 
 
@@ -255,31 +255,31 @@ def hiding_note(
 
 
 def with_better_window(
-    failed: Mapping[int, str], paths: Sequence[Path], rendering: Rendering
+    failed: Mapping[int, Failure], paths: Sequence[Path], rendering: Rendering
 ) -> dict[int, str]:
     """Return why the files of a site give no image, with a window for those that are hidden.
 
     All hidden files have the same reason.
 
     Args:
-        failed: index of a file -> the reason as it was read.
+        failed: index of a file -> why it gave no image as it was read.
         paths: the files.
         rendering: how they become images.
     """
-    hidden = [paths[index] for index, reason in failed.items() if reason == _ANY_OTHER_WINDOW]
-    if not hidden:
-        return dict(failed)
+    reasons = {index: failure.reason for index, failure in failed.items()}
+    by_window = [index for index, failure in failed.items() if failure.kind == "window"]
+    if not by_window:
+        return reasons
     others = [path for index, path in enumerate(paths) if index not in failed]
-    better = better_window(_hidden(hidden, rendering), others, rendering)
+    better = better_window(
+        _hidden([paths[index] for index in by_window], rendering), others, rendering
+    )
     remedy = f"no window shows all of the images: {_DIVIDE}"
     if better.window:
         remedy = f"write {_field(better.window)} into the site file"
     elif better.own:
         remedy = "remove window from the site file"
-    named = f"{_HIDDEN}: {remedy}"
-    return {
-        index: named if reason == _ANY_OTHER_WINDOW else reason for index, reason in failed.items()
-    }
+    return reasons | dict.fromkeys(by_window, f"{_HIDDEN}: {remedy}")
 
 
 def _field(window: Window) -> str:

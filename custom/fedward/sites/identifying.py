@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags
+from PIL import ExifTags, Image
 
-from fedward.sites.decoding import BadRow, check_pixels, opened
+from fedward.sites.decoding import BadRow, check_pixels, open_with_pillow
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly
@@ -24,6 +24,9 @@ _EXIF = (
     "Copyright",
     "ImageDescription",
     "UserComment",
+    "DocumentName",
+    "PageName",
+    "TargetPrinter",
     "HostComputer",
     "DateTime",
     "DateTimeOriginal",
@@ -32,10 +35,18 @@ _EXIF = (
     "ImageUniqueID",
     "XPAuthor",
     "XPComment",
+    "XPKeywords",
+    "XPSubject",
     "XPTitle",
     "GPSInfo",
     "MakerNote",
 )
+_FIRST_PRIVATE = 0x8000
+"""Tag of a TIFF or of EXIF from which on there are tags of makers, whose names Pillow may lack."""
+_IPTC_TAG = 0x83BB
+"""Tag of a TIFF with captions and names in the form of the press (IPTC)."""
+_IPTC_RESOURCE = 0x0404
+"""Number of the same block among Photoshop's resources."""
 _NIFTI = ("descrip", "aux_file", "intent_name", "db_name")
 _LINE_HEIGHTS = (5, 60)
 """Fewest and most rows of pixels in a line of text."""
@@ -100,12 +111,19 @@ def _nifti_fields(path: Path) -> set[str]:
 
 
 def _image_fields(path: Path) -> set[str]:
-    with opened(path) as image:
+    with open_with_pillow(path) as image:
         check_pixels(image)  # Pillow reads all of a PNG to find its EXIF.
         exif = image.getexif()
         tags = [*exif, *exif.get_ifd(ExifTags.IFD.Exif)]
         names = {ExifTags.TAGS.get(tag, "") for tag in tags}
         fields = {f"EXIF {name}" for name in names if name in _EXIF}
+        fields |= {
+            f"private tag {tag}"
+            for tag, value in exif.items()
+            if tag >= _FIRST_PRIVATE and tag not in ExifTags.TAGS and _is_text(value)
+        }
+        if _has_caption(image, exif):
+            fields.add("IPTC caption")
         for key, value in image.info.items():
             # Pillow notes the compression of a TIFF by a word of its own, such as ``raw``.
             if image.format == "TIFF" and key == "compression":
@@ -113,6 +131,24 @@ def _image_fields(path: Path) -> set[str]:
             if isinstance(value, str) or key in ("xmp", "comment"):
                 fields.add(f"{image.format or 'other'} text")
         return fields
+
+
+def _has_caption(image: Image.Image, exif: Image.Exif) -> bool:
+    """Return whether an opened file has a block of captions and names (IPTC).
+
+    A TIFF has it in a tag of its own, or within Photoshop's, where each resource begins with a mark
+    and its number. A JPEG has the latter alone, which Pillow takes apart.
+    """
+    resources = exif.get(ExifTags.Base.ImageResources)
+    mark = b"8BIM" + _IPTC_RESOURCE.to_bytes(2, "big")
+    in_tags = _IPTC_TAG in exif or (isinstance(resources, bytes) and mark in resources)
+    by_number = image.info.get("photoshop")
+    return in_tags or (isinstance(by_number, dict) and _IPTC_RESOURCE in by_number)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether the value of a tag is text that is not blank."""
+    return isinstance(value, str) and bool(value.strip(" \0"))
 
 
 def _shows_text(path: Path, rendering: Rendering) -> bool:

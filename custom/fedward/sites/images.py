@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,9 @@ from PIL import Image
 from fedward import private
 from fedward.errors import DataError
 from fedward.sites import caches
-from fedward.sites.data import Decoded
+from fedward.sites.data import Decoded, Failure
 from fedward.sites.decoding import (
+    EVERY_PIXEL_THE_SAME,
     BadRow,
     Blank,
     Pixels,
@@ -29,12 +30,12 @@ from fedward.sites.decoding import (
 )
 from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
-from fedward.sites.hiding_windows import naming_window
+from fedward.sites.hiding_windows import Hidden, naming_window
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
 
-_FORMAT = 7
+_FORMAT = 8
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
@@ -44,29 +45,20 @@ def unnoticed() -> None:
     """Take no notice of a file that was opened."""
 
 
-class _Failure(NamedTuple):
-    """Why a file gave no image."""
-
-    reason: str
-    may_pass: bool
-    """Whether the machine failed and not the file, so that another try may succeed."""
-
-
 class _Content(NamedTuple):
     """What a cache holds."""
 
     pixels: Pixels
     """uint8 (M, size, size, channels)."""
-    failed: dict[int, _Failure]
+    failed: dict[int, Failure]
     """Index of a file -> why it gave no image."""
     parts: dict[int, list[str]]
     """Index of any other file -> suffixes of its images."""
 
     def decoded(self, file_count: int) -> Decoded:
         """Return the images of all files, and why the others among them have none."""
-        reasons = {index: failure.reason for index, failure in self.failed.items()}
         parts = [self.parts.get(index, []) for index in range(file_count)]
-        return Decoded(self.pixels, reasons, parts)
+        return Decoded(self.pixels, self.failed, parts)
 
 
 def open_parts(
@@ -137,7 +129,7 @@ def _decoded(path: Path, size: int, channels: int, rendering: Rendering) -> dict
             if not is_blank(pixels):
                 decoded[part] = pixels
     if not decoded:
-        raise Blank("expected an image, found a blank one: every pixel is the same")
+        raise Blank(EVERY_PIXEL_THE_SAME)
     return decoded
 
 
@@ -148,7 +140,7 @@ def decode_files(
     cache: Path | None,
     site: str,
     rendering: Rendering = PLAIN,
-    opened: Callable[[], None] = unnoticed,
+    after_each_file: Callable[[], None] = unnoticed,
 ) -> Decoded:
     """Decode many files, or take their pixels from a cache that an earlier call has written.
 
@@ -166,20 +158,29 @@ def decode_files(
         cache: folder for the decoded pixels; None keeps them in memory only.
         site: name for messages.
         rendering: how files become images.
-        opened: called after each file that was decoded.
+        after_each_file: called after each file that was decoded.
 
     Raises:
-        DataError: the cache folder cannot be written.
+        DataError: a file is no longer there, or the cache folder cannot be written.
     """
-    decoder = _Decoder(paths, size, channels, rendering, opened)
+    decoder = _Decoder(paths, size, channels, rendering, after_each_file)
     shape = (size, size, channels)
     if cache is None or not paths:
-        # The empty array gives the result its shape where no file has an image.
-        pixels = np.concatenate([np.empty((0, *shape), np.uint8), *decoder.images()])
+        pixels = _together(decoder.images(), shape, len(paths))
         return decoder.content(pixels).decoded(len(paths))
     try:
+        key = _key(paths, size, channels, rendering)
+    except OSError as error:
+        raise DataError(
+            f"site {site}, image files",
+            "Connect the disk or share that they are on, and try again.",
+            expected="all that were there a moment ago",
+            # Without the path: names of files may be those of persons.
+            found=error.strerror or type(error).__name__,
+        ) from None
+    try:
         private.make_folder(cache)
-        target = cache / f"{_key(paths, size, channels, rendering)}.npy"
+        target = cache / f"{key}.npy"
         content = _open(target, shape, len(paths))
         if content is None or decoder.would_do_better(content):
             pixels = caches.write(target, decoder.images(), shape, np.uint8, decoder.notes)
@@ -196,6 +197,26 @@ def decode_files(
     return content.decoded(len(paths))
 
 
+def _together(blocks: Iterable[Pixels], shape: tuple[int, int, int], usual: int) -> Pixels:
+    """Return images (n, H, W, C) of many blocks as one array, without a second copy of them.
+
+    Args:
+        blocks: uint8, read one after the other.
+        shape: (H, W, C).
+        usual: how many images there are, if each file is one; there may be more or fewer.
+    """
+    pixels = np.empty((usual, *shape), np.uint8)
+    count = 0
+    for block in blocks:
+        if count + len(block) > len(pixels):
+            # Nobody else has the array, and large ones move without being copied (mremap).
+            pixels.resize((count + len(block) + count // 8, *shape), refcheck=False)
+        pixels[count : count + len(block)] = block
+        count += len(block)
+    pixels.resize((count, *shape), refcheck=False)
+    return pixels
+
+
 class _Decoder:
     """Decodes files, and notes which images each of them gave or why it failed.
 
@@ -204,7 +225,7 @@ class _Decoder:
         size: height and width of the images.
         channels: 1 or 3.
         rendering: how files become images.
-        opened: called after each file.
+        after_each_file: called after each of them.
     """
 
     def __init__(
@@ -213,14 +234,14 @@ class _Decoder:
         size: int,
         channels: int,
         rendering: Rendering,
-        opened: Callable[[], None],
+        after_each_file: Callable[[], None],
     ) -> None:
         self._paths = paths
         self._size = size
         self._channels = channels
         self._rendering = rendering
-        self._opened = opened
-        self._failed: dict[int, _Failure] = {}
+        self._after_each_file = after_each_file
+        self._failed: dict[int, Failure] = {}
         self._parts: dict[int, list[str]] = {}
 
     def images(self) -> Iterator[Pixels]:
@@ -229,8 +250,8 @@ class _Decoder:
         threads = 1 if self._rendering.slices else _THREADS
         with ThreadPoolExecutor(threads) as pool:
             for index, result in enumerate(pool.map(self._read, self._paths)):
-                self._opened()
-                if isinstance(result, _Failure):
+                self._after_each_file()
+                if isinstance(result, Failure):
                     self._failed[index] = result
                 else:
                     self._parts[index] = list(result)
@@ -247,17 +268,21 @@ class _Decoder:
     def would_do_better(self, content: _Content) -> bool:
         """Return whether a file can be judged now that the machine could not read for a cache."""
         for index, failure in content.failed.items():
-            if failure.may_pass:
+            if failure.kind == "machine":
                 result = self._read(self._paths[index])
-                if not isinstance(result, _Failure) or not result.may_pass:
+                if not isinstance(result, Failure) or result.kind != "machine":
                     return True
         return False
 
-    def _read(self, path: Path) -> dict[str, Pixels] | _Failure:
+    def _read(self, path: Path) -> dict[str, Pixels] | Failure:
         try:
             return decode_file(path, self._size, self._channels, self._rendering)
+        except Unreadable as problem:
+            return Failure(str(problem), "machine")
+        except Hidden as problem:
+            return Failure(str(problem), "window")
         except BadRow as problem:
-            return _Failure(str(problem), may_pass=isinstance(problem, Unreadable))
+            return Failure(str(problem), "file")
 
 
 def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
@@ -279,7 +304,7 @@ def _open(target: Path, shape: tuple[int, int, int], file_count: int) -> _Conten
             return None
         pixels, notes = cached
         # Keys are text in JSON.
-        failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
+        failed = {int(index): Failure(*failure) for index, failure in notes["failed"].items()}
         parts = {
             int(index): [str(part) for part in names] for index, names in notes["parts"].items()
         }

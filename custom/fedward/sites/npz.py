@@ -46,25 +46,27 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     Sample ids are ``SPLIT-INDEX``, by the index in the file; ``image-INDEX`` where a site's splits
     are other ones than the file's.
     """
+    arrays = _used_arrays(file, spec.label_kind)
+    wanted = {split: _wanted(file, split, labels) for split, (_, labels) in arrays.items()}
+    total = sum(map(len, wanted.values()))
+    # All of them at once: there is no memory for a second copy of a large file's images.
+    pixels = np.empty((total, spec.image_size, spec.image_size, spec.channels), np.uint8)
     rows: list[Row] = []
-    pixels: list[Pixels] = []
     rejected: list[Rejected] = []
-    total = 0
-    for split, (images, labels) in _used_arrays(file, spec.label_kind).items():
-        wanted = _wanted(file, split, labels)
-        total += len(wanted)
-        usable, unusable = _labelled_rows(file, split, wanted, labels, spec)
+    count_read = 0
+    for split, (images, labels) in arrays.items():
+        usable, unusable = _labelled_rows(file, split, wanted[split], labels, spec)
         for (index, row), image in zip(usable.items(), images.read(usable), strict=True):
             try:
-                pixels.append(fitted(image, spec, file.fit))
+                pixels[count_read] = fitted(image, spec, file.fit)
             except BadRow as problem:
                 unusable.append(Rejected(index, row.sample_id, str(problem)))
                 rows.append(row._replace(parts=()))
             else:
                 rows.append(row)
+                count_read += 1
         rejected += sorted(unusable, key=lambda row: row.row)
-    shape = (len(pixels), spec.image_size, spec.image_size, spec.channels)
-    return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
+    return Listed(rows, pixels[:count_read], rejected, total)
 
 
 def usable_rows(file: NpzSite, spec: "DataSpec") -> list[Row]:
@@ -224,26 +226,30 @@ def labels_in(file: NpzSite) -> int:
     Raises:
         DataError: the file is missing, cannot be read, or holds no labels.
     """
-    by_name = _labels(file)
-    if not by_name:
+    return sum(map(len, _labels(file).values()))
+
+
+def _labels(file: NpzSite) -> dict[str, StoredArray]:
+    """Return the arrays of labels in the file, by name; only their headers are read.
+
+    Raises:
+        DataError: the file is missing, cannot be read, or holds no labels.
+    """
+    check_places(file)
+    names = [*(f"{split}_labels" for split in SPLITS), "labels"]
+    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
+        present = array_names(file.file)
+        arrays = {
+            name: StoredArray(file.file, name, f"{file.file}") for name in names if name in present
+        }
+    if not arrays:
         raise DataError(
             f"site {file.site}, {file.file}",
             "Fetch the file again, or name another.",
             expected="an npz file with train_labels or labels",
             found="none",
         )
-    return sum(map(len, by_name.values()))
-
-
-def _labels(file: NpzSite) -> dict[str, StoredArray]:
-    """Return the arrays of labels in the file, by name; only their headers are read."""
-    check_places(file)
-    names = [*(f"{split}_labels" for split in SPLITS), "labels"]
-    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
-        present = array_names(file.file)
-        return {
-            name: StoredArray(file.file, name, f"{file.file}") for name in names if name in present
-        }
+    return arrays
 
 
 def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

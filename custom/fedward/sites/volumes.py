@@ -32,6 +32,8 @@ They hold extensions, such as a copy of the DICOM headers.
 """
 _SLICES_AT_ONCE = 32
 """Slices of a file that are read at once."""
+_VALUES_AT_ONCE = 2**18
+"""Values of which NaN are taken out at once."""
 _MOST_LABELS = 32
 """A volume with no more different values than this, all whole numbers, is taken for a mask."""
 _LABEL_INTENT = 1002
@@ -164,10 +166,9 @@ def window_of_volume(
     """
     with as_bad_row("a whole volume"):
         volume = read(path, _MOST_VOXELS)
-        finite = volume.values[~np.isnan(volume.values)]
-        if (window or volume.window) is None or not finite.size:
+        if (window or volume.window) is None or np.isnan(volume.values).all():
             return None
-        low, high = np.percentile(finite, slices.percentiles).tolist()
+        low, high = _between_percentiles(volume.values, slices.percentiles)
         return ((low + high) / 2, high - low) if low < high else None
 
 
@@ -209,8 +210,10 @@ def read_nifti(path: Path, most_voxels: int) -> Volume:
         )
     if int(header.get("intent_code", 0)) == _LABEL_INTENT:
         raise BadRow(_MASK)
+    # Of a header without a place nibabel would make one up.
+    has_place = header["sform_code"] != 0 or header["qform_code"] != 0
     affine = header.get_best_affine()
-    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-12:
+    if not has_place or not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-12:
         raise BadRow(_NO_PLACE)
     # NIfTI stores x as the fastest axis; in the same order a part is copied as it lies in the file.
     values = np.empty(shape[:3], np.float32, order="F")
@@ -323,8 +326,7 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
         BadRow: both percentiles are the same value.
     """
     if shown_as is None:
-        finite = values[~np.isnan(values)] if _has_background(values) else values
-        low, high = (float(value) for value in np.percentile(finite, slices.percentiles))
+        low, high = _between_percentiles(values, slices.percentiles)
         if low >= high:
             raise BadRow("expected a scan, found one value between the percentiles")
         window = ((low + high) / 2, high - low)
@@ -336,6 +338,22 @@ def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) 
     # Rows and columns are reversed, so that the head or front is at the top, and right at the left.
     turned = values.transpose(axis, rows, columns)[:, ::-1, ::-1]
     return Stack(turned, window, function)
+
+
+def _between_percentiles(values: Values, percentiles: tuple[float, float]) -> tuple[float, float]:
+    """Return two percentiles of the values that are not NaN, of which there must be one.
+
+    It takes as much memory as the values do, and no more.
+    """
+    finite = values.flatten(order="K")
+    kept = 0
+    for start in range(0, finite.size, _VALUES_AT_ONCE):
+        part = finite[start : start + _VALUES_AT_ONCE]
+        part = part[~np.isnan(part)]
+        finite[kept : kept + part.size] = part
+        kept += part.size
+    low, high = np.percentile(finite[:kept], percentiles, overwrite_input=True).tolist()
+    return low, high
 
 
 def _almost_empty(shown: Pixels) -> bool:

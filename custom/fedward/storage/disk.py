@@ -73,6 +73,26 @@ def make_new_folder(folder: Path) -> None:
     make_folder(folder)
 
 
+def read_fully(file: int, buffer: memoryview, place: int) -> int:
+    """Fill a buffer of bytes from an open file, and return how many there were.
+
+    It is fewer than the buffer holds only if the file ends before. Linux reads at most 2 GiB at
+    once, and less where a signal comes in between.
+
+    Args:
+        file: its descriptor, whose own place stays as it is.
+        buffer: of bytes, in one dimension.
+        place: of the first byte in the file.
+    """
+    done = 0
+    while done < len(buffer):
+        count = os.preadv(file, [buffer[done:]], place + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
 def append(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write at the end of a file; make the file with ``mode`` less the umask if there is none.
 

@@ -68,13 +68,16 @@ def is_held(folder: Path) -> bool:
     """Return whether a process on this machine holds a folder now; write nothing.
 
     Several processes may ask at once: their locks are shared ones, which a file opened for reading
-    takes on a network file system, too.
+    takes on a network file system, too. Where this account may not ask, as of a colleague's run,
+    the answer is yes: nobody should write into the folder or remove it.
     """
     try:
         with _lock_file(folder, os.O_RDONLY) as file:
             return not _take(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+    except PermissionError:
+        return True
 
 
 @contextmanager

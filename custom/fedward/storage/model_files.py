@@ -23,6 +23,7 @@ from fedward.storage.disk import (
     PRIVATE,
     make_folder,
     make_new_folder,
+    read_fully,
     replacing,
     save_json,
     sync,
@@ -43,6 +44,8 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+_ROUND = "[0-9]" * 5
+"""Pattern of the name of a round."""
 _LONGEST_HEADER = 100_000_000
 """Length of a header in bytes, as the safetensors format limits it."""
 _LARGEST_SIDE = 2**40
@@ -101,7 +104,7 @@ class StoredState(Mapping[str, torch.Tensor]):
         file = os.open(self._path, os.O_RDONLY)
         try:
             place = self._start + entry["data_offsets"][0]
-            read = os.preadv(file, [tensor.flatten().view(torch.uint8).numpy().data], place)
+            read = read_fully(file, tensor.flatten().view(torch.uint8).numpy().data, place)
         finally:
             os.close(file)
         if read != tensor.nbytes:
@@ -164,7 +167,8 @@ class SiteModels(Mapping[str, State]):
     def _rounds(self) -> dict[str, list[int]]:
         """Site -> the rounds of its models, rising. A site without a model is absent."""
         rounds: dict[str, list[int]] = {}
-        for path in self._folder.glob("*/*.safetensors"):
+        # Copying to some disks leaves files such as ._00001.safetensors.
+        for path in self._folder.glob(f"*/{_ROUND}.safetensors"):
             rounds.setdefault(path.parent.name, []).append(int(path.stem))
         return {site: sorted(site_rounds) for site, site_rounds in rounds.items()}
 

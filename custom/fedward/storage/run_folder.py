@@ -460,7 +460,12 @@ def _holds_caches_alone(folder: Path) -> bool:
     """Return whether this is the folder of the sites, none of which has more than its cache."""
     if folder.name != "sites" or not folder.is_dir():
         return False
-    return all(path.name == "cache" for site in folder.iterdir() for path in site.iterdir())
+    sites = list(folder.iterdir())
+    # A file, such as a site file, is no site's folder.
+    is_folder_of_sites = all(site.is_dir() for site in sites)
+    return is_folder_of_sites and all(
+        path.name == "cache" for site in sites for path in site.iterdir()
+    )
 
 
 def info_digest(info: RunInfo) -> str:

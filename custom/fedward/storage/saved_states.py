@@ -25,7 +25,7 @@ class SavedStates:
 
     def rounds(self) -> list[int]:
         """Return the rounds after which there is a state, the oldest first."""
-        return sorted(int(path.name) for path in self._rounds.glob("?????"))
+        return sorted(int(path.name) for path in self._rounds.glob("[0-9]" * 5))
 
     def folder(self, round_: int) -> Path:
         """Return the folder of the state after a round, which need not exist."""

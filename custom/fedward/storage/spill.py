@@ -13,6 +13,7 @@ from weakref import finalize
 import numpy as np
 
 from fedward.errors import RunError
+from fedward.storage.disk import read_fully
 
 
 class Spill:
@@ -31,18 +32,20 @@ class Spill:
 
     def read(self, place: "_Place") -> np.ndarray:
         """Return an array as it was written; raise RunError if the file has become shorter."""
-        content = os.pread(self._file.fileno(), place.nbytes, place.start)
-        if len(content) < place.nbytes:
+        array = np.empty(place.shape, place.dtype)
+        content = array.reshape(-1).view(np.uint8).data
+        found = read_fully(self._file.fileno(), content, place.start)
+        if found < array.nbytes:
             raise RunError(
                 "request on the disk",
                 "Look at the disk of the run folder, and resume the run.",
-                expected=f"{place.nbytes} bytes",
-                found=f"{len(content)}",
+                expected=f"{array.nbytes} bytes",
+                found=f"{found}",
             )
-        return np.frombuffer(content, place.dtype).reshape(place.shape)
+        return array
 
     def _write(self, array: np.ndarray) -> "_Place":
-        place = _Place(self._file.seek(0, os.SEEK_END), array.nbytes, array.dtype, array.shape)
+        place = _Place(self._file.seek(0, os.SEEK_END), array.dtype, array.shape)
         self._file.write(array.tobytes())
         self._file.flush()
         return place
@@ -53,7 +56,6 @@ class _Place:
     """The place of an array in the file, in bytes, and what makes an array of them."""
 
     start: int
-    nbytes: int
     dtype: np.dtype
     shape: tuple[int, ...]
 

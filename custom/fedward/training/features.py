@@ -49,7 +49,7 @@ class Features:
     """(N,) int64: the row of each image itself."""
     labels: Tensor
     """As :attr:`fedward.training.batches.Samples.labels`."""
-    views: int
+    view_rows: int
     """Rows of an image after its first one: weak views, then as many strong ones.
 
     Images that do not train have none.
@@ -62,17 +62,20 @@ class Features:
         Raises:
             ValueError: the parts differ in their table, or in how many views are stored.
         """
-        if any(part.table is not parts[0].table or part.views != parts[0].views for part in parts):
+        if any(
+            part.table is not parts[0].table or part.view_rows != parts[0].view_rows
+            for part in parts
+        ):
             raise ValueError("parts with other tables or views than the first one")
         first = torch.cat([part.first for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        return cls(parts[0].table, first, labels, parts[0].views)
+        return cls(parts[0].table, first, labels, parts[0].view_rows)
 
     def split(self, sizes: list[int]) -> list["Features"]:
         """Return parts with these numbers of images, which add up to all."""
         parts = []
         for first, labels in zip(self.first.split(sizes), self.labels.split(sizes), strict=True):
-            parts.append(Features(self.table, first, labels, self.views))
+            parts.append(Features(self.table, first, labels, self.view_rows))
         return parts
 
     def __len__(self) -> int:
@@ -83,9 +86,9 @@ class Features:
         return self.table[self.first[index.to(self.first.device)]].float()
 
     def originals(self, index: Tensor) -> Tensor:
-        """Return (B, views, D) float16, from which :func:`stored_views` choose."""
+        """Return (B, view_rows, D) float16, from which :func:`stored_views` choose."""
         rows = self.first[index.to(self.first.device)].unsqueeze(1)
-        return self.table[rows + torch.arange(1, self.views + 1, device=rows.device)]
+        return self.table[rows + torch.arange(1, self.view_rows + 1, device=rows.device)]
 
 
 def stored_views(count: int) -> Views:
@@ -153,7 +156,7 @@ class Encoder:
         """Hash of each image, by its id."""
         wanted: dict[str, tuple[_Pixels, int]] = {}
         """Pixels (H, W, C) of each image, and how many rows it needs, by its hash."""
-        for images, views in self._parts(data):
+        for images, view_rows in self._parts(data):
             for name, pixels in zip(images.ids, images.pixels, strict=True):
                 image_hash = hashlib.sha256(pixels.tobytes()).hexdigest()
                 if hashes.setdefault(name, image_hash) != image_hash:
@@ -162,7 +165,7 @@ class Encoder:
                         "Give each image an id of its own.",
                     )
                 # An image that trains and is also held out has its views, as it comes here first.
-                wanted.setdefault(image_hash, (pixels, 1 + views))
+                wanted.setdefault(image_hash, (pixels, 1 + view_rows))
         array, first_rows = self._stored(dict(sorted(wanted.items())))
         with warnings.catch_warnings():
             # The array is read-only, and nothing writes into the tensor.
@@ -174,8 +177,8 @@ class Encoder:
             rows = [first_rows[hashes[name]] for name in images.ids]
             first = torch.tensor(rows, dtype=torch.int64, device=self._device)
             labels = torch.tensor(images.labels, device=self._device)
-            views = self._views if training.issuperset(images.ids) else 0
-            return Features(table, first, labels, views)
+            view_rows = self._view_rows if training.issuperset(images.ids) else 0
+            return Features(table, first, labels, view_rows)
 
         return to_features
 
@@ -209,15 +212,15 @@ class Encoder:
         return next(self.part.whole.parameters()).device
 
     def _parts(self, data: SiteData) -> Iterator[tuple[Images, int]]:
-        """Yield the images of which features are stored, each part with its number of views."""
-        yield data.labelled, self._views
+        """Yield the images of which features are stored, each part with its rows of views."""
+        yield data.labelled, self._view_rows
         if not self.plain:
-            yield data.unlabelled, self._views
+            yield data.unlabelled, self._view_rows
         yield data.val, 0
         yield data.test, 0
 
     @property
-    def _views(self) -> int:
+    def _view_rows(self) -> int:
         """Rows of an image that trains, after its first one."""
         return 0 if self.plain else 2 * self.experiment.stored_views
 

@@ -55,10 +55,21 @@ def limit_threads(threads: int) -> None:
     """Set how many CPU threads torch uses in this process.
 
     Args:
-        threads: their number, at most one for each core; 0 for all cores.
+        threads: their number, at most one for each core that this process may use; 0 for all of
+            these.
     """
-    cores = os.cpu_count() or 1
+    cores = _usable_cores()
     torch.set_num_threads(min(threads or cores, cores))
+
+
+def _usable_cores() -> int:
+    """Return the number of cores that this process may use.
+
+    A batch system or a container may give it some of the machine's alone.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

@@ -42,8 +42,8 @@ class Trained:
     """What one phase of training returns besides the trained network."""
 
     steps: int
-    """Optimiser steps: the number of batches that had something to learn from. Of a phase that
-    measures, the batches that it went through."""
+    """Optimiser steps: the number of batches that had something to learn from. In a phase that
+    only measures: the number of batches."""
     means: dict[str, float]
     """Means over all batches of the loss, of its terms and of the objective's logs, by name."""
     memory: Mapping[str, Mapping[str, Tensor]]

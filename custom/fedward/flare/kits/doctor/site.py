@@ -10,7 +10,7 @@ from fedward.flare.kits.scopes import SCOPES, noise_rules, privacy_ledger
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import half_line, spent
-from fedward.sites.check import opened
+from fedward.sites.check import described
 from fedward.sites.site_file import SERVER, find_site_file
 
 
@@ -41,7 +41,7 @@ def check_data(kit: Kit) -> list[Row]:
 
 def _data(kit: Kit, site_file: Path, note: str) -> Row:
     try:
-        summary = opened(site_file)
+        summary = described(site_file)
     except DataError as error:
         if not kit.in_containers:
             return broken("data", error)
