@@ -5,8 +5,9 @@ import pytest
 from PIL import Image
 
 from fedward.lab.synthetic import synthetic_site
-from fedward.sites import doctor
+from fedward.sites import doctor, site_csv
 from fedward.sites.doctor import contact_sheet, examine, run
+from fedward.sites.files import LeftOut
 from file_modes import modes
 
 
@@ -97,6 +98,31 @@ def test_an_unusable_site_is_told_without_a_traceback(hospital, tmp_path, capsys
     (hospital.folder / "manifest.csv").unlink()
     assert run(site_file, hospital.spec, tmp_path) == 1
     assert "Not usable. site site-1" in capsys.readouterr().out
+
+
+def test_a_table_is_read_once_and_its_folder_searched_once(hospital, monkeypatch):
+    """Rows, notes and images that no row names are all of one reading."""
+    hospital.rows[3][1] = "left/" + hospital.rows[3][1]
+    hospital.picture("unlisted.png", 99)
+    tables = []
+    folders = []
+    read_table = site_csv.read_table
+    files_below = LeftOut.files_below
+
+    def reading(path, *arguments):
+        tables.append(path)
+        return read_table(path, *arguments)
+
+    def searching(self, folder):
+        folders.append(folder)
+        return files_below(self, folder)
+
+    monkeypatch.setattr(site_csv, "read_table", reading)
+    monkeypatch.setattr(LeftOut, "files_below", searching)
+    report = examine(hospital.write(), hospital.spec)
+    assert f"Images in {hospital.folder} that no row names: 2." in report.notes
+    assert tables == [hospital.folder / "manifest.csv"]
+    assert folders == [hospital.folder]
 
 
 def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path, monkeypatch):

@@ -37,6 +37,8 @@ ROWS = [
         (["subset1/a.png", "subset1/b.png", "subset2/a.png"], "   "),
         (["images_001/a.png", "images_001/b.png", "images_002/c.png"], "   "),
         (["patient1/a.png", "patient1/b.png"], "  "),
+        (["Probandin 1/a.png", "Probandin 1/b.png", "Proband 2/a.png"], "112"),
+        (["probandn1/a.png", "probandn1/b.png", "probandn2/a.png"], "   "),
     ],
 )
 def test_the_patients_that_paths_name_are_found(paths, patients):

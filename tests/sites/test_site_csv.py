@@ -220,6 +220,12 @@ def spoil_link(hospital):
     return "which leaves it"
 
 
+def spoil_circle(hospital):
+    os.symlink("circle.png", hospital.folder / "images" / "circle.png")
+    hospital.rows[3][1] = "images/circle.png"
+    return "expected an image file, found none at 'images/circle.png'"
+
+
 LEAVING = pytest.mark.proves(
     "files",
     "a path or link of a manifest that leaves the data folder",
@@ -261,7 +267,79 @@ def test_an_unknown_split_is_rejected(hospital):
         row.append("train")
     hospital.rows[3][4] = "holdout"
     data = load_site(hospital.write(), hospital.spec)
-    assert data.rejected[0].reason == "expected a split among train, val, test, found 'holdout'"
+    assert data.rejected[0].reason == (
+        "expected train, val or test, found 'holdout' (rename or drop the column split, or write "
+        "columns: {split: NAME})"
+    )
+
+
+def test_splits_have_the_names_that_a_partition_reads(hospital):
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row.append(["Training", "valid", "testing", "train", "DEV", "Validation"][index // 2 % 6])
+    data = load_site(hospital.write(), hospital.spec)
+    of_split = {"labelled": "Training train", "val": "valid DEV Validation", "test": "testing"}
+    for name, splits in of_split.items():
+        wanted = [row[0] for row in hospital.rows if row[4] in splits.split(" ")]
+        assert ids(data)[name] == tuple(wanted)
+
+
+def test_an_empty_column_called_split_is_none(hospital):
+    whole = load_site(hospital.write(), hospital.spec)
+    hospital.header.append("split")
+    for row in hospital.rows:
+        row.append("")
+    assert same(whole, load_site(hospital.write(), hospital.spec))
+    with pytest.raises(DataError, match="at most 5% of 40 rows unusable, found 40"):
+        load_site(hospital.write(columns={"split": "split"}), hospital.spec)
+
+
+NUMBERS = ("99", "255", "9999", "7")
+"""Numbers of patients, some of which stand for an absent value in other columns."""
+
+
+def test_a_patient_of_any_number_is_in_one_split(hospital):
+    for index, row in enumerate(hospital.rows):
+        row[3] = NUMBERS[index % 4]
+    data = load_site(hospital.write(), hospital.spec)
+    splits = [data.labelled, data.val, data.test]
+    assert sum(len(set(images.patients)) for images in splits) == 4
+    assert {name for images in splits for name in images.patients} == set(NUMBERS)
+
+
+def test_a_row_without_a_patient_is_none_of_the_patient_who_has_its_id(hospital):
+    """Sample 7 is nobody's, and patient 7 has other images in another split."""
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row[0] = f"{index}"
+        row.append("train" if index < 20 else "test")
+    hospital.rows[7][3] = "?"
+    for index in (30, 31):
+        hospital.rows[index][3] = "7"
+    data = load_site(hospital.write(), hospital.spec)
+    owner_of = dict(zip(data.labelled.ids, data.labelled.patients, strict=True))
+    assert owner_of["7"] not in data.test.patients
+    assert data.test.patients.count("7") == 2
+
+
+def test_rows_that_say_the_same_of_an_image_count_once_also_with_one_id(hospital):
+    columns = {"sample_id": "image"}
+    once = load_site(hospital.write(columns=columns), hospital.spec)
+    hospital.rows += [list(row) for row in hospital.rows]
+    twice = load_site(hospital.write(columns=columns), hospital.spec)
+    assert same(once, twice)
+    assert {(row.reason, row.counted) for row in twice.rejected[:1]} == {
+        ("not used: it repeats the image of line 2", False)
+    }
+    assert len(twice.rejected) == 40
+
+
+def test_an_image_of_one_id_and_two_labels_is_refused(hospital):
+    row = list(hospital.rows[3])
+    row[2] = next(name for name in hospital.spec.classes if name != row[2])
+    hospital.rows.append(row)
+    with pytest.raises(DataError, match=r"one label for each image, .*: lines 5 and 42"):
+        load_site(hospital.write(columns={"sample_id": "image"}), hospital.spec)
 
 
 def test_a_site_file_says_who_answers_questions_for_labels(hospital):
@@ -414,7 +492,7 @@ def test_missing_columns_are_named(hospital):
 
 @pytest.mark.parametrize(
     "text",
-    ["x" * 150_000, f'"{"x" * 150_000}",image', "x," * 150_000, "\n\nsample_id,image,label,group"],
+    ["x" * 150_000, f'"{"x" * 150_000}",image', "x," * 150_000],
 )
 def test_a_first_line_that_is_no_header_is_told_in_few_words(hospital, text):
     site_file = hospital.write()
@@ -424,6 +502,31 @@ def test_a_first_line_that_is_no_header_is_told_in_few_words(hospital, text):
     ) as caught:
         load_site(site_file, hospital.spec)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("above", "lines"), [("\n", 1), (" \r\n,,,\n", 2), ('"","",,\n', 1), ("sep=,\n,\n\n", 3)]
+)
+def test_empty_rows_above_the_header_are_skipped(hospital, above, lines):
+    hospital.rows[3][2] = "WART"
+    site_file = hospital.write()
+    table = hospital.folder / "manifest.csv"
+    table.write_bytes(above.encode() + table.read_bytes())
+    data = load_site(site_file, hospital.spec)
+    assert [(row.row, row.sample_id) for row in data.rejected] == [(5 + lines, "s003")]
+
+
+def test_names_in_a_guessed_encoding_are_said_to_be_so(hospital):
+    for row in hospital.rows:
+        row[1] = row[1].replace("images/", "images/Müller-")
+    site_file = hospital.write(encoding="mac_roman")
+    with pytest.raises(
+        DataError,
+        match=r"none at 'images/MŸller-000\.png'.* read as cp1252: if letters .*as UTF-8",
+    ):
+        load_site(site_file, hospital.spec)
+    with pytest.raises(DataError, match=r"none at 'images/Müller-000\.png'\. Fix"):
+        load_site(hospital.write(), hospital.spec)
 
 
 def test_a_header_may_be_longer_than_a_cell(hospital):

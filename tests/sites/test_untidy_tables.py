@@ -21,15 +21,18 @@ from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, command_of, partition
-from fedward.lab.partition.divide import divide_by
+from fedward.lab.partition.divide import column_sites
 from fedward.lab.partition.label_choices import LabelChoices
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_file
+from fedward.sites.label_texts import Undecided, group_or_empty, undecided
 from fedward.sites.rendering import Frames, Rendering
 from fedward.sites.site_file import read_site_file
+from fedward.sites.table_notes import group_note
+from fedward.sites.written import answer_in
 
 NAMES = [f"{'A' if number < 10 else 'Bü c'}/I{number:02d}.png" for number in range(20)]
 """Paths of the images, relative to their folder ``w``."""
@@ -273,7 +276,7 @@ def test_hospitals_that_differ_in_case_alone_are_no_two_sites(images, tmp_path):
     rows = [f"{name},{KINDS[number % 2]},{places[number % 3]}" for number, name in enumerate(NAMES)]
     pool = read_csv(write_table(tmp_path / "t.csv", "image,label,place", rows), images)
     with pytest.raises(ConfigError, match="found Bern beside bern"):
-        divide_by(pool, "place")
+        column_sites(pool, "place")
 
 
 def test_blanks_and_empty_labels_are_counted(images, tmp_path):
@@ -512,6 +515,8 @@ CELLS = [("I00", "a"), ("I01", "b"), ("I02", "a"), ("I03", "b")]
         "image|label\n{rows|}",
         " image , label \n{rows,}",
         "image,label,,\n{rows,}",
+        "\n,\r\nimage,label\n{rows,}",
+        "sep=;\n;;\nimage;label\n{rows;}",
         "image,label,Unnamed: 2\nI00,a,\nI01,b,\nI02,a,\nI03,b,\n,,\n,,\n",
         "image;label;\nI00;a;;\nI01;b;;\nI02;a;;\nI03;b;;\n;;;\n",
         'image,label,"note, with\nbreak"\n"I00",a,"x\ny"\nI01,b,\nI02,a,\nI03,b,\n',
@@ -582,6 +587,74 @@ def test_groups_that_name_nobody_do_not_make_one_patient(images, tmp_path):
         in pool.notes
     )
     assert any("written almost alike" in note and "P1 and p1" in note for note in pool.notes)
+
+
+@pytest.mark.parametrize("cell", ["99", "255", "9999", "099", "99.0", "0", "P1", "n7"])
+def test_a_number_names_a_patient(images, tmp_path, cell):
+    assert group_or_empty(cell) == cell
+    rows = [f"{name},{KINDS[number % 2]},{cell}" for number, name in enumerate(NAMES)]
+    pool = read_csv(write_table(tmp_path / "t.csv", "image,label,patient", rows), images)
+    assert pool.groups == [cell] * 20
+    assert not any("name nobody" in note for note in pool.notes)
+
+
+@pytest.mark.parametrize(
+    "cell", ["", "-1", "-9", "-99", "-1.0", "NaN", "NA", "ND", "n.d.", "?", "unbekannt"]
+)
+def test_a_text_that_says_that_nobody_knows_names_no_patient(cell):
+    assert group_or_empty(cell) == ""
+
+
+def test_patients_whose_numbers_are_written_in_two_ways_are_noted():
+    assert group_note(["99", "99", "099", "-1", "7"]) == [
+        "Groups that name nobody, so each of their images counts as a patient of its own: -1 1.",
+        "Groups that are written almost alike and may be the same patient, which would then be in "
+        "several sites and splits: 1, as 99 and 099.",
+    ]
+
+
+def test_an_image_without_a_patient_is_none_of_the_patient_who_has_its_id(images, tmp_path):
+    patients = {1: "7", 2: "7", 7: "?"}
+    rows = [
+        f"{name},{number},{KINDS[number % 2]},{patients.get(number, f'P{number}')}"
+        for number, name in enumerate(NAMES)
+    ]
+    table = write_table(tmp_path / "t.csv", "image,id,label,patient", rows)
+    pool = read_csv(table, images)
+    assert pool.groups[1] == pool.groups[2] == "7"
+    assert pool.groups.count(pool.groups[7]) == 1
+    written = pool.listing("site-1", {"train": np.arange(20)}, tmp_path).table.splitlines()
+    assert written[8].split(",")[3] == pool.groups[7]
+
+
+def test_gaps_of_a_search_are_said(images, tmp_path):
+    folder = shutil.copytree(images, tmp_path / "w")
+    (folder / "more").symlink_to(images)
+    pool = read_csv(listing(tmp_path / "t.csv", NAMES[:10]), folder)
+    assert f"Images in {folder} that no row names: 10." in pool.notes
+    assert f"Left out: 1 link to folders, such as {folder}/more." in pool.notes
+
+
+@pytest.mark.parametrize(
+    ("cells", "answer"),
+    [
+        ("1 1,0 TRUE WAHR vrai Verdadero sí checked x t positive", "1"),
+        ("0 0.0 FALSE FALSCH faux falso nein f unchecked absent", "0"),
+        ("NaN #N/A nil (null) [NULL] NaT none", "blank"),
+        ("#VALUE! unknown 2 maybe", "other"),
+    ],
+)
+def test_answers_in_columns_of_findings(cells, answer):
+    assert {cell: answer_in(cell) for cell in cells.split(" ")} == dict.fromkeys(
+        cells.split(" "), answer
+    )
+
+
+def test_answers_are_alike_as_labels_but_single_letters_are_classes():
+    found = undecided({"WAHR": 3, "yes": 2, "FALSCH": 4, "0": 1, "nil": 1}, {})
+    assert set(found.alike) == {("WAHR", "yes"), ("FALSCH", "0")}
+    assert found.unknown == ("nil",)
+    assert undecided({"t": 1, "x": 1, "y": 1, "f": 1, "n": 1}, {}) == Undecided((), ())
 
 
 # --- several pages

@@ -11,6 +11,8 @@ from fedward.sites.unused_columns import like_patients
         ("pid", "1 1 2 2", True),
         ("PatientNr", "1 1 2 2", True),
         ("patient-id", "1 1 2 2", True),
+        ("ProbandinNr", "1 1 2 2", True),
+        ("Fallnummer", "1 1 2 2", True),
         ("pid", "1 2 3 4", False),
         ("pid", "1 1 1 1", False),
         ("paid", "1 1 2 2", False),

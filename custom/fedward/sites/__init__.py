@@ -4,7 +4,7 @@ Importing this package does not import torch; the FedVC draw, which needs it, is
 :mod:`fedward.sites.sampling`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,11 @@ from fedward.sites.data import Decoded, Images, Rejected, SiteData
 from fedward.sites.images import decode_files, unnoticed
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.npz import load_npz
-from fedward.sites.site_csv import load_manifest
+from fedward.sites.site_csv import SiteRows, load_images, read_rows
 from fedward.sites.site_file import (
     SERVER,
     ManifestSite,
+    NpzSite,
     find_site_file,
     named_sites,
     read_site_file,
@@ -38,6 +39,8 @@ __all__ = [
     "find_site_file",
     "load_site",
     "named_sites",
+    "open_site",
+    "read_site",
     "require_one_site",
     "site_files",
 ]
@@ -79,7 +82,7 @@ def load_site(
     spec: "DataSpec",
     cache: Path | None = None,
     labelled: float | None = None,
-    opened: Callable[[], None] = unnoticed,
+    after_each_file: Callable[[], None] = unnoticed,
 ) -> SiteData:
     """Load a site's data as its site file says.
 
@@ -93,7 +96,8 @@ def load_site(
         cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used
             for npz.
         labelled: share of the training labels that are seen; by default the file's.
-        opened: called after each image file that was opened, in place of one taken from the cache.
+        after_each_file: called after each image file that was opened, in place of one taken from
+            the cache.
 
     Returns:
         The site's images; the rows that could not be used are in ``rejected``. A site with one
@@ -103,22 +107,46 @@ def load_site(
         DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than
             ``max_rejected`` of the rows are unusable; or nothing is left.
     """
+    return open_site(read_site(site_file, spec), spec, cache, labelled, after_each_file)
+
+
+def read_site(site_file: Path, spec: "DataSpec") -> SiteRows | NpzSite:
+    """Read what describes a site's images, and open none: the rows of its CSV, or its site file.
+
+    Raises:
+        DataError: the site file or the CSV cannot be used.
+    """
     file = read_site_file(site_file)
     check_label_fields(file, spec.classes, spec.label_kind)
-    if isinstance(file, ManifestSite):
-        site = file.site
-        rendering = file.rendering
+    return (
+        read_rows(file, spec.classes, spec.label_kind) if isinstance(file, ManifestSite) else file
+    )
+
+
+def open_site(
+    site: SiteRows | NpzSite,
+    spec: "DataSpec",
+    cache: Path | None = None,
+    labelled: float | None = None,
+    after_each_file: Callable[[], None] = unnoticed,
+) -> SiteData:
+    """Load the images of a site as :func:`load_site` does, once :func:`read_site` has read it."""
+    subgroups: Mapping[str, tuple[str, ...]] = {}
+    if isinstance(site, SiteRows):
+        file: ManifestSite | NpzSite = site.file
+        name = site.file.site
+        rendering = site.file.rendering
 
         def decode(paths: Sequence[Path]) -> Decoded:
             return decode_files(
-                paths, spec.image_size, spec.channels, cache, site, rendering, opened
+                paths, spec.image_size, spec.channels, cache, name, rendering, after_each_file
             )
 
-        listed = load_manifest(file, spec, decode)
-        subgroups = {column: tuple(groups) for column, groups in file.subgroups.items()}
+        listed = load_images(site, decode)
+        subgroups = {column: tuple(groups) for column, groups in site.file.subgroups.items()}
     else:
-        subgroups = {}
-        listed = load_npz(file, spec)
+        file = site
+        listed = load_npz(site, spec)
     check_rejected(file, listed.rejected, listed.total)
     data = divide(
         file.site,

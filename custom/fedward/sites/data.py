@@ -73,13 +73,23 @@ class Images:
         )
 
 
+class Failure(NamedTuple):
+    """Why a file gave no image."""
+
+    reason: str
+    kind: Literal["file", "machine", "window"]
+    """Who is to blame: the file; the machine, so that another try may succeed; or the window, in
+    which nothing can be seen of the picture.
+    """
+
+
 class Decoded(NamedTuple):
     """The images of many files."""
 
     pixels: Pixels
     """uint8 (M, size, size, channels), in the order of the files; a read-only memmap if cached."""
-    failed: dict[int, str]
-    """Index of a file without an image -> the reason."""
+    failed: dict[int, Failure]
+    """Index of a file without an image -> why it has none."""
     parts: list[list[str]]
     """For each file the suffix of each of its images: empty, or ``#12`` for frame or slice 12."""
 
@@ -122,7 +132,7 @@ class Listed(NamedTuple):
     """(M, H, W, C) of the rows' M images."""
     rejected: Sequence[Rejected]
     total: int
-    """Rows that are the site's for sure, including the rejected ones that are counted."""
+    """Rows that certainly belong to the site, including the rejected ones that are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +155,7 @@ class SiteData:
     device: str = "auto"
     """Where the site works, as its file says."""
     threads: int = 1
-    """CPU threads of its work; 0: all cores."""
+    """CPU threads of its work; 0: all cores that its process may use."""
     processes: int = 1
     """Processes that train together, as the site's file says."""
     annotation: Annotation = "none"

@@ -14,12 +14,12 @@ from PIL import Image, ImageDraw, ImageFont
 from fedward import private
 from fedward.errors import DataError, listed, quoted
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
-from fedward.sites import load_site
+from fedward.sites import open_site, read_site
 from fedward.sites.dark_images import dark_images, dark_note
 from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.files import is_dicom, series_files
-from fedward.sites.headers import header_notes
+from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.job_checks import TooManyRejectedError, unquoted
@@ -29,14 +29,15 @@ from fedward.sites.leaks import (
     contradictions,
     dicom_images,
     leak,
+    one_patient_note,
     patients,
     pictures,
     repeated,
     sets_of,
 )
 from fedward.sites.path_patients import patients_in_paths_note
-from fedward.sites.site_csv import read_entries, table_notes
-from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.site_csv import table_notes
+from fedward.sites.site_file import NpzSite
 from fedward.sites.subgroups import NOT_STATED
 from fedward.sites.unused_columns import patients_note, unused_like_patients
 from fedward.terminal import fold, shortened
@@ -163,7 +164,8 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     Raises:
         DataError: as :func:`fedward.sites.load_site`.
     """
-    data = load_site(site_file, spec, cache)
+    site = read_site(site_file, spec)
+    data = open_site(site, spec, cache)
     named = list(pictures(data))
     leaks, repeats = _duplicates(named)
     contradicting = [
@@ -173,31 +175,35 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     sets = sets_of(data).values()
     dark = dark_images(sets)
     total = sum(map(len, sets))
-    file = read_site_file(site_file)
-    if not isinstance(file, ManifestSite):
+    if isinstance(site, NpzSite):
         notes += dark_note(dark, total)
         return Report(data, tuple(leaks), tuple(contradicting), tuple(notes))
-    entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+    file = site.file
+    entries = site.entries
     files = {entry.sample_id: entry.path for entry in entries}
     notes += dark_note(dark, total, hiding_note_of_site(dark, files, file.rendering))
-    notes += table_notes(file, spec.label_kind)
+    notes += table_notes(site, spec.label_kind)
     notes += patients_note(
         unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
     )
     notes += patients_in_paths_note(
         [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
     )
-    dicom = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
-    dicom_files: list[Path] = []
-    for path in dicom.values():
-        # A folder is a series of files; any other path is a single file.
-        dicom_files += series_files(path) or [path]
+    dicom_files_of = {sample: _dicom_files(path) for sample, path in files.items()}
+    dicom = {sample: files[sample] for sample, own in dicom_files_of.items() if own}
+    dicom_files = [path for own in dicom_files_of.values() for path in own]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
     of_dicom = tuple(dicom_images(data, dicom))
     leaks += _patients(of_dicom)
+    notes += one_patient_note(patient_numbers(path for path, _ in of_dicom))
     faults = (tuple(leaks), tuple(contradicting))
     return Report(data, *faults, tuple(notes), tuple(headers), of_dicom)
+
+
+def _dicom_files(path: Path) -> list[Path]:
+    """Return a DICOM file alone, the files of a series, or nothing for another image."""
+    return [path] if is_dicom(path) else series_files(path)
 
 
 def run(

@@ -1,5 +1,6 @@
 """Image files in a folder: which files are images, of what kind, and whether paths stay inside."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -38,10 +39,27 @@ def series_files(folder: Path) -> list[Path]:
 
     Hidden ones are left out.
     """
+    return [path for path in _visible(folder) if is_dicom(path)]
+
+
+def is_series(path: Path) -> bool:
+    """Return whether a path is a folder with a DICOM file directly in it."""
+    return any(map(is_dicom, _visible(path)))
+
+
+def _visible(folder: Path) -> list[Path]:
+    """Return what is directly in a folder and not hidden; empty for anything but a folder."""
     if not folder.is_dir():
         return []
-    visible = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    return [path for path in visible if is_dicom(path)]
+    return [path for path in sorted(folder.iterdir()) if not is_hidden(path)]
+
+
+def resolved(path: Path) -> Path:
+    """Return an absolute path without links; a link that leads in a circle stays as it is.
+
+    ``Path.resolve`` fails on such links.
+    """
+    return Path(os.path.realpath(path))
 
 
 def is_volume(path: Path) -> bool:
@@ -57,14 +75,14 @@ def locate(folder: Path, name: str) -> Path:
     """
     if not name or "\0" in name:
         raise BadRow(f"expected the path of an image, found {name!r}")
-    root = folder.resolve()
+    root = resolved(folder)
     if Path(name).is_absolute():
         raise BadRow(f"expected a path relative to {folder}, found {name!r}")
     try:
-        path = (root / name).resolve()
+        path = resolved(root / name)
         if not path.is_relative_to(root):
             raise BadRow(f"expected a path inside {folder}, found {name!r}, which leaves it")
-        if not path.is_file() and not series_files(path):
+        if not path.is_file() and not is_series(path):
             found = "a folder without DICOM files" if path.is_dir() else "none"
             raise BadRow(f"expected an image file, found {found} at {name!r}")
     except OSError as error:
@@ -82,16 +100,39 @@ def is_image(path: Path) -> bool:
 
 
 class LeftOut:
-    """Counts the files of a folder that are not images, to report them once."""
+    """Counts what is left out of a folder, to report it once: files, and whole folders."""
 
     def __init__(self) -> None:
         self._objects = Counter[str]()
         self._endings = Counter[str]()
+        self._unreadable: list[Path] = []
+        """Folders whose content cannot be read."""
+        self._linked: list[Path] = []
+        """Links to folders."""
 
     @property
     def total(self) -> int:
-        """The number of files that were left out."""
+        """The number of files that were left out, without those in folders that were."""
         return self._objects.total() + self._endings.total()
+
+    def files_below(self, folder: Path) -> list[Path]:
+        """Return all files in a folder and its sub-folders, in natural order.
+
+        Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
+        Folders that cannot be read, and links to folders, which may lead in a circle, are counted.
+        """
+
+        def note(error: OSError) -> None:
+            self._unreadable.append(Path(error.filename))
+
+        files = []
+        for above, folders, names in os.walk(folder, onerror=note):
+            inside = [Path(above, name) for name in folders if not is_hidden(Path(name))]
+            self._linked += [path for path in inside if path.is_symlink()]
+            folders[:] = [path.name for path in inside]
+            visible = [Path(above, name) for name in names if not is_hidden(Path(name))]
+            files += [path for path in visible if os.path.isfile(path)]
+        return sorted(files, key=lambda path: natural(path.as_posix()))
 
     def images(self, paths: Iterable[Path]) -> list[Path]:
         """Return the paths that :func:`is_image` takes for images; the others are counted."""
@@ -113,7 +154,7 @@ class LeftOut:
         return bool(kind)
 
     def notes(self) -> list[str]:
-        """Return a line on the DICOM objects and one on the other files; none without any."""
+        """Return a line each on DICOM objects, other files, and folders; none without any."""
         notes = []
         if self._objects:
             notes.append(
@@ -124,6 +165,16 @@ class LeftOut:
             notes.append(
                 "Left out by their endings, which are not those of images: "
                 f"{count(self._endings.total(), 'file')} ({_most_common(self._endings)})."
+            )
+        if self._unreadable:
+            notes.append(
+                f"Left out: {count(len(self._unreadable), 'folder')} whose content cannot be read, "
+                f"such as {self._unreadable[0]}."
+            )
+        if self._linked:
+            notes.append(
+                f"Left out: {count(len(self._linked), 'link')} to folders, such as "
+                f"{self._linked[0]}."
             )
         return notes
 
@@ -143,17 +194,8 @@ def is_hidden(path: Path) -> bool:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return all files in a folder and its sub-folders, in natural order.
-
-    Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
-    """
-    files = []
-    for path in folder.rglob("*"):
-        inside = path.relative_to(folder)
-        hidden = any(map(is_hidden, (inside, *inside.parents)))
-        if path.is_file() and not hidden:
-            files.append(path)
-    return sorted(files, key=lambda path: natural(path.as_posix()))
+    """Return the files in a folder and its sub-folders as :meth:`LeftOut.files_below` does."""
+    return LeftOut().files_below(folder)
 
 
 def volumes_in(files: Sequence[Path], single_images: Path | None = None) -> list[Path]:

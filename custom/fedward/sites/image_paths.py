@@ -17,7 +17,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from fedward.sites.decoding import ENDINGS, BadRow
-from fedward.sites.files import is_image, locate, series_files
+from fedward.sites.files import LeftOut, is_image, locate, resolved, series_files
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _QUERY = re.compile(r"(https?://[^?#]*)[?#].*")
@@ -72,7 +72,7 @@ class ImageFinder:
 
     def __init__(self, folder: Path, prefixes: Sequence[str] = ()) -> None:
         self.folder = folder
-        self._root = folder.resolve()
+        self._root = resolved(folder)
         self._prefixes = [(prefix, spelt_parts(prefix)) for prefix in prefixes]
         self._rules: Counter[str] = Counter()
         """Rule by which cells were found -> their number."""
@@ -85,6 +85,8 @@ class ImageFinder:
         """Start of a cell that found nothing, and would with ``prefixes`` -> number of cells."""
         self._hints = 0
         """Cells without an image for which others of their name were looked for."""
+        self._left_out = LeftOut()
+        """The folders that are not searched, once the folder is."""
         self._tails: dict[int, dict[tuple[str, ...], list[_Image]]] = {}
         """Number of parts -> the last parts of a path, and images that end in them."""
 
@@ -102,11 +104,14 @@ class ImageFinder:
         return match.path
 
     def notes(self) -> list[str]:
-        """Return how the images were found whose paths are not written as they are."""
+        """Return how images were found whose paths are written otherwise, and what is not searched.
+
+        Folders that are not searched are known once a cell, or :meth:`unlisted`, needed the search.
+        """
         notes = []
         for rule, count in self._rules.items():
             notes.append(f"Images found by {rule}: {count}, the first: {self._examples[rule]}.")
-        return notes
+        return notes + self._left_out.notes()
 
     def likely_prefix(self) -> str:
         """Return the start that most of the cells without an image share; empty without one."""
@@ -255,14 +260,13 @@ class ImageFinder:
     def _images(self) -> list[_Image]:
         """All images below the folder, by path; hidden ones are none."""
         images = []
-        for path in sorted(self._root.rglob("*")):
-            relative_path = path.relative_to(self._root)
-            hidden = any(part.startswith(".") for part in relative_path.parts)
-            if hidden or not relative_path.as_posix().isprintable():
+        for path in sorted(self._left_out.files_below(self._root)):
+            name = path.relative_to(self._root).as_posix()
+            if not name.isprintable():
                 continue
             with suppress(OSError):
-                if path.is_file() and is_image(path):
-                    images.append(self._image(relative_path.as_posix()))
+                if is_image(path):
+                    images.append(self._image(name))
         return images
 
     def _image(self, path: str) -> _Image:

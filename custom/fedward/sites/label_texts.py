@@ -7,35 +7,18 @@ A table from a spreadsheet or from pandas holds ``NaN``, ``-1`` or ``?`` where n
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from unicodedata import category, normalize
+
+from fedward.sites.answer_words import ABSENT, NO, YES
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d{1,2})?")
 _GAPS = re.compile(r"[\s_\-\u2010-\u2015\u2212]+")
 """Spaces, underscores and all that looks like a hyphen."""
 _LIST = re.compile(r"\s*[,;/+&]\s*")
-_TRUTH = {
-    **dict.fromkeys(("true", "yes", "y", "ja", "oui"), "1"),
-    **dict.fromkeys(("false", "no", "n", "nein", "non"), "0"),
-}
+_TRUTH = {**dict.fromkeys(YES, "1"), **dict.fromkeys(NO, "0")}
 """Answers in words -> the number that says the same."""
-_ABSENT_VALUES = frozenset(
-    {
-        "nan",
-        "n/a",
-        "#n/a",
-        "na",
-        "<na>",
-        "nat",
-        "null",
-        "none",
-        "nil",
-        "(null)",
-        "[null]",
-    }
-)
-"""What programs write for an absent value."""
 _SPREADSHEET_ERRORS = frozenset(
     {
         "#na",
@@ -137,7 +120,7 @@ _OTHER_LANGUAGES = frozenset(
     }
 )
 """Words of other languages for it."""
-_UNKNOWN = _ABSENT_VALUES | _SPREADSHEET_ERRORS | _CODES | _ENGLISH | _OTHER_LANGUAGES
+_UNKNOWN = ABSENT | _SPREADSHEET_ERRORS | _CODES | _ENGLISH | _OTHER_LANGUAGES
 """Texts, in lower case and without accents, that usually say that nobody knows."""
 _MONTHS = "jan|feb|mar|mär|mrz|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez"
 _MEASURE = re.compile(
@@ -196,18 +179,32 @@ def undecided(
     decided = {*meanings.values(), *classes} - {""}
     open_texts = [text for text in counts if text and text not in meanings and text not in decided]
     unknown = tuple(text for text in open_texts if looks_unknown(text))
-    spelt: dict[str, list[str]] = defaultdict(list)
-    for text in dict.fromkeys([*open_texts, *decided]):
-        if text not in unknown:
-            spelt[_spelling(text)].append(text)
+    known_texts = dict.fromkeys([*open_texts, *decided])
+    spelt = _by_spelling([text for text in known_texts if text not in unknown])
     lists = tuple(text for text in open_texts if text not in unknown and _is_list(text, spelt))
+    alike = tuple(_alike(spelt, counts, decided))
+    fractions = tuple(text for text in open_texts if "." in _number(text) or is_measure(text))
+    return Undecided(unknown, alike, fractions, lists)
+
+
+def _by_spelling(texts: Iterable[str]) -> dict[str, list[str]]:
+    """Return what texts share that may be the same (:func:`_spelling`) -> these texts."""
+    spelt: dict[str, list[str]] = defaultdict(list)
+    for text in texts:
+        spelt[_spelling(text)].append(text)
+    return spelt
+
+
+def _alike(
+    spelt: Mapping[str, Sequence[str]], counts: Mapping[str, int], decided: Collection[str]
+) -> list[tuple[str, ...]]:
+    """Return the texts of one spelling, sorted by :func:`_rank`, unless all are decided."""
     alike = []
     for texts in spelt.values():
         # Where a person has named each of them, they are decided.
-        if len(texts) > 1 and not decided.issuperset(texts):
+        if len(texts) > 1 and not set(texts).issubset(decided):
             alike.append(tuple(sorted(texts, key=lambda text: _rank(text, counts, decided))))
-    fractions = tuple(text for text in open_texts if "." in _number(text) or is_measure(text))
-    return Undecided(unknown, tuple(alike), fractions, lists)
+    return alike
 
 
 def _is_list(text: str, spelt: Collection[str]) -> bool:
@@ -248,6 +245,16 @@ def looks_unknown(text: str) -> bool:
     return not {_tidy(text), _plain(text), _number(text)}.isdisjoint(_UNKNOWN)
 
 
+def names_nobody(group: str) -> bool:
+    """Return whether the name of a group, such as a patient, usually says that nobody knows.
+
+    Patients are numbered through, so that 99, 255 and 9999 are some of them. To tear one apart puts
+    images of one patient into training and test, and to take several for one costs nothing.
+    """
+    number = _number(group)
+    return looks_unknown(group) and (not number or number.startswith("-"))
+
+
 def is_measure(text: str) -> bool:
     """Return whether a text is a percentage or a date."""
     return bool(_MEASURE.fullmatch(_tidy(text)))
@@ -256,6 +263,21 @@ def is_measure(text: str) -> bool:
 def known_or_empty(text: str) -> str:
     """Return a text, or an empty one where it usually says that nobody knows."""
     return "" if looks_unknown(text) else text
+
+
+def group_or_empty(text: str) -> str:
+    """Return whom a cell names; empty where it says that nobody knows. 99 is a patient's number."""
+    return "" if names_nobody(text) else text
+
+
+def groups_alike(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Return the names of groups that may be the same, together, the commonest first.
+
+    Args:
+        counts: name of a group -> its images.
+    """
+    named = [group for group in counts if group_or_empty(group)]
+    return _alike(_by_spelling(named), counts, ())
 
 
 def hint(words: Iterable[str], names: Collection[str]) -> str:

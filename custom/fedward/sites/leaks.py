@@ -101,12 +101,37 @@ def dicom_images(data: SiteData, paths: Mapping[str, Path]) -> Iterator[tuple[Pa
 def patients(images: Sequence[tuple[Path, Place]]) -> Iterator[tuple[int, Place]]:
     """Yield a number for the patient of each DICOM file, and its place.
 
-    Files without a PatientID are left out.
+    Files without a PatientID are left out. So are all of a site whose files name one patient
+    (:func:`name_one_patient`).
     """
     numbers = patient_numbers(path for path, _ in images)
+    numbers_of = defaultdict[str, list[int | None]](list)
     for number, (_, place) in zip(numbers, images, strict=True):
-        if number is not None:
+        numbers_of[place.site].append(number)
+    nobody = {site for site, own in numbers_of.items() if name_one_patient(own)}
+    for number, (_, place) in zip(numbers, images, strict=True):
+        if number is not None and place.site not in nobody:
             yield number, place
+
+
+def name_one_patient(numbers: Sequence[int | None]) -> bool:
+    """Return whether several files have one PatientID, and no other file of them has another.
+
+    Such an id says nothing, as ``ANONYMOUS``.
+
+    Args:
+        numbers: of a site's or data set's files, by :func:`fedward.sites.headers.patient_numbers`.
+    """
+    named = [number for number in numbers if number is not None]
+    return len(named) > 1 and len(set(named)) == 1
+
+
+def one_patient_note(numbers: Sequence[int | None]) -> list[str]:
+    """Return a note on the files where :func:`name_one_patient` holds; else nothing."""
+    if not name_one_patient(numbers):
+        return []
+    named = sum(number is not None for number in numbers)
+    return [f"{named} DICOM files have the same PatientID, which is ignored."]
 
 
 def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:

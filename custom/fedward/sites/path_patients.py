@@ -5,16 +5,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
+from fedward.sites.patient_words import MOST_IMAGES_OF_ONE, PATIENT_WORDS
 from fedward.sites.split import SPLIT_NAMES
 
-_WORDS = (
-    "patients?|pat|pt|pid|subjects?|subj|sub|participants?|persons?|probandi?n?|cases?|mrn|donors?"
-    "|animals?|mouse"
-)
+_WORDS = "|".join([*(f"{word}s?" for word in PATIENT_WORDS), "sub"])
 """Words before the number of a patient, or of what is as good as one."""
 _FEWEST_FOLDERS = 5
-_MOST_IMAGES_OF_ONE = 20
-"""Images that a patient has on average at most, where nothing says that a folder is a patient's."""
 _NUMBER = r"(?:\d[0-9a-z]*|[ _.-]+\(?[a-z]{0,2}\d[0-9a-z]*\)?)"
 _IN_NAME = re.compile(rf"(?:^|[ _.-])((?:{_WORDS}){_NUMBER}|p\d{{4,}})(?=[ _.-]|$)", re.IGNORECASE)
 """A patient in the name of a folder or file, such as ``sub-01`` in ``sub-01_T1w``."""
@@ -69,7 +65,7 @@ def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
     few = len(different) < max(_FEWEST_FOLDERS, 2 * len(set(labels)) + 1)
     mean = len(paths) / max(1, len(different))
     numbered = all(any(map(str.isdigit, PurePosixPath(name).name)) for name in different)
-    return different if numbered and not few and 2 <= mean <= _MOST_IMAGES_OF_ONE else []
+    return different if numbered and not few and 2 <= mean <= MOST_IMAGES_OF_ONE else []
 
 
 def _tells(patients: Sequence[str]) -> bool:

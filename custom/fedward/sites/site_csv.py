@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from fedward.labels import Label, strata
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
-from fedward.sites.files import locate
 from fedward.sites.hiding_windows import with_better_window
-from fedward.sites.image_paths import ImageFinder
-from fedward.sites.label_texts import known_or_empty
+from fedward.sites.label_texts import group_or_empty
+from fedward.sites.row_images import RowImages
 from fedward.sites.site_file import ManifestSite, check_places
-from fedward.sites.split import parts_of_labelled_groups
+from fedward.sites.split import SPLIT_NAMES, owners, parts_of_labelled_groups
 from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
@@ -31,18 +30,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A row that is usable, except that its image file may be missing."""
+class _UsableRow:
+    """A row that is usable, except that its image may be missing."""
 
     line: int
     """Its line in the CSV."""
     sample_id: str
-    path: Path
-    missing: str
-    """Why there is no file at this path; empty where there is one."""
     label: Label
     group: str
-    """A row without one is a group of its own, named by its sample id."""
+    """What it stays together with. A row without a group is one of its own, named by its id."""
     split: str
     """Empty where the CSV has no splits."""
     cells: Mapping[str, str]
@@ -59,42 +55,101 @@ class Entry:
         return Rejected(self.line, self.sample_id, reason, counted)
 
 
+@dataclass(frozen=True)
+class Entry(_UsableRow):
+    """A usable row whose image is there."""
+
+    path: Path
+    """Its image file, or the folder of a DICOM series."""
+
+
+@dataclass(frozen=True)
+class WithoutImage(_UsableRow):
+    """A row that would be usable if its image were there."""
+
+    missing: str
+    """Why there is no image."""
+
+
+class SiteRows(NamedTuple):
+    """The rows of a site's CSV, which are checked without opening an image."""
+
+    file: ManifestSite
+    records: Sequence[Record]
+    """Those that can be read, also of labels that the site file ignores."""
+    images: RowImages
+    usable: Sequence[Entry | WithoutImage]
+    """In the order of the CSV."""
+    rejected: Sequence[Rejected]
+    """All others, but those that the site file ignores."""
+    total: int
+    """Rows that the site selects: usable and rejected ones, without those that do not count."""
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The usable rows whose images are there."""
+        return [row for row in self.usable if isinstance(row, Entry)]
+
+
 def load_manifest(
     file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
 ) -> Listed:
     """Read a site's rows, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
-    entries, rejected, total = _entries(file, spec.classes, spec.label_kind)
-    entries = _with_splits(entries, file)
-    entries.sort(key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
-    used = [entry for entry in entries if entry.split == "train" or entry.labelled]
-    not_evaluable = [entry for entry in entries if entry.split != "train" and not entry.labelled]
-    with_file = [entry for entry in used if not entry.missing]
-    pixels, failed, parts = decode([entry.path for entry in with_file])
-    problems = {entry.line: entry.missing for entry in used if entry.missing}
-    """Line of a row that cannot be used -> why its image cannot be read."""
-    paths = [entry.path for entry in with_file]
-    for index, reason in with_better_window(failed, paths, file.rendering).items():
-        problems[with_file[index].line] = reason
-    for entry in used:
-        if entry.line in problems:
-            # Lists of an archive's export name its reports, too, which are no damaged images.
-            has_picture = bool(entry.missing) or not object_without_picture(entry.path)
-            rejected.append(entry.rejected(problems[entry.line], counted=has_picture))
+    return load_images(read_rows(file, spec.classes, spec.label_kind), decode)
+
+
+def load_images(rows: SiteRows, decode: Callable[[Sequence[Path]], Decoded]) -> Listed:
+    """Divide a site's rows into splits, and read their images by ``decode``.
+
+    Rows without a readable image still take part in the split, and are listed without images: if
+    the file is repaired, no other image moves to another split.
+
+    Raises:
+        DataError: a group is in several splits.
+    """
+    file = rows.file
+    usable = sorted(
+        _with_splits(rows.usable, file), key=lambda row: (SPLITS.index(row.split), row.sample_id)
+    )
+    used = [row for row in usable if row.split == "train" or row.labelled]
+    not_evaluable = [row for row in usable if row.split != "train" and not row.labelled]
+    entries = [row for row in used if isinstance(row, Entry)]
+    paths = [entry.path for entry in entries]
+    decoded = decode(paths)
+    reasons = with_better_window(decoded.failed, paths, file.rendering)
+    rejected = [*rows.rejected, *_rejected_images(used, entries, reasons)]
     rejected.sort()
-    rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in not_evaluable]
-    # Rows without a readable file still took part in the split, and are listed here without images:
-    # if the file is repaired, no other image moves to another split.
-    parts_by_line = {entry.line: names for entry, names in zip(with_file, parts, strict=True)}
-    rows = []
-    for entry in used:
-        image_parts = parts_by_line.get(entry.line, [])
-        subgroups = tuple(
-            group_of(entry.cells[column], groups) for column, groups in file.subgroups.items()
-        )
-        rows.append(
-            Row(entry.sample_id, entry.label, entry.split, entry.group, image_parts, subgroups)
-        )
-    return Listed(rows, pixels, rejected, total)
+    rejected += [row.rejected(NO_LABEL_TO_EVALUATE, counted=False) for row in not_evaluable]
+    parts_by_line = {entry.line: names for entry, names in zip(entries, decoded.parts, strict=True)}
+    listed = [_listed_row(row, parts_by_line.get(row.line, []), file) for row in used]
+    return Listed(listed, decoded.pixels, rejected, rows.total)
+
+
+def _rejected_images(
+    used: Sequence[Entry | WithoutImage], entries: Sequence[Entry], reasons: Mapping[int, str]
+) -> list[Rejected]:
+    """Return the rows whose image is missing or cannot be read.
+
+    Args:
+        used: rows that are used.
+        entries: those whose images are there.
+        reasons: index of an entry -> why its image cannot be read.
+    """
+    rejected = [row.rejected(row.missing) for row in used if isinstance(row, WithoutImage)]
+    for index, reason in reasons.items():
+        entry = entries[index]
+        # Lists of an archive's export name its reports, too, which are no damaged images.
+        has_picture = not object_without_picture(entry.path)
+        rejected.append(entry.rejected(reason, counted=has_picture))
+    return rejected
+
+
+def _listed_row(row: Entry | WithoutImage, image_parts: Sequence[str], file: ManifestSite) -> Row:
+    """Return a row with the suffixes of its images' ids."""
+    subgroups = tuple(
+        group_of(row.cells[column], groups) for column, groups in file.subgroups.items()
+    )
+    return Row(row.sample_id, row.label, row.split, row.group, image_parts, subgroups)
 
 
 def read_entries(
@@ -109,48 +164,61 @@ def read_entries(
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
     """
-    entries, rejected, total = _entries(file, classes, label_kind)
-    rejected += [entry.rejected(entry.missing) for entry in entries if entry.missing]
-    return [entry for entry in entries if not entry.missing], sorted(rejected), total
+    rows = read_rows(file, classes, label_kind)
+    missing = [row.rejected(row.missing) for row in rows.usable if isinstance(row, WithoutImage)]
+    return rows.entries, sorted([*rows.rejected, *missing]), rows.total
 
 
-def _entries(
-    file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
-) -> tuple[list[Entry], list[Rejected], int]:
-    """Do as :func:`read_entries` does, but return rows without a file as usable rows."""
+def read_rows(file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind") -> SiteRows:
+    """Read the CSV and check every row, without opening an image.
+
+    Raises:
+        DataError: the CSV cannot be used at all; the selection is empty; or an image has several
+            labels.
+    """
     check_places(file)
-    columns = file.columns
-    records, rejected = read_table(file.manifest, _named_columns(file), file.site)
-    records = _selected(records, file, label_kind)
+    records, malformed = read_table(file.manifest, _named_columns(file), file.site)
+    selected = _selected(records, file, label_kind)
     # Booleans are summed: how many of the rejected rows count.
-    total = len(records) + sum(row.counted for row in rejected)
+    total = len(selected) + sum(row.counted for row in malformed)
     if not total:
         raise DataError(
             f"site {file.site}, {file.manifest} has no row that the site file selects",
             "Check 'ignore_labels' and the CSV.",
         )
-    finder = _finder(file)
-    entries: dict[str, Entry] = {}
-    for record in records:
+    images = RowImages(file)
+    reader = _RowReader(
+        file, classes, label_kind, images, _split_column(selected, file), _owners(selected, file)
+    )
+    usable: list[Entry | WithoutImage] = []
+    rejected = list(malformed)
+    first_of_id: dict[str, Entry | WithoutImage] = {}
+    for record in selected:
         try:
-            entry = _read_entry(record, file, classes, label_kind, finder)
-            earlier = entries.get(entry.sample_id)
-            if earlier:
+            row = reader.read(record)
+            earlier = first_of_id.setdefault(row.sample_id, row)
+            if earlier is not row and not _have_one_image(earlier, row):
                 raise BadRow(f"expected a sample_id of its own, found that of line {earlier.line}")
         except BadRow as problem:
-            rejected.append(Rejected(record.line, record.cells[columns.sample_id], str(problem)))
+            sample_id = record.cells[file.columns.sample_id]
+            rejected.append(Rejected(record.line, sample_id, str(problem)))
         else:
-            entries[entry.sample_id] = entry
-    once, repeated = _each_image_once(list(entries.values()), file)
-    return once, rejected + repeated, total
+            usable.append(row)
+    once, repeated = _each_image_once(usable, file)
+    return SiteRows(file, records, images, once, rejected + repeated, total)
+
+
+def _have_one_image(row: Entry | WithoutImage, other: Entry | WithoutImage) -> bool:
+    """Return whether two rows name the same image, which is there."""
+    return isinstance(row, Entry) and isinstance(other, Entry) and row.path == other.path
 
 
 def _each_image_once(
-    entries: list[Entry], file: ManifestSite
-) -> tuple[list[Entry], list[Rejected]]:
+    rows: Sequence[Entry | WithoutImage], file: ManifestSite
+) -> tuple[list[Entry | WithoutImage], list[Rejected]]:
     """Return the first row of each image, and the other rows as rejected ones.
 
-    Rows that repeat another in everything but their id do not count against ``max_rejected``.
+    Rows that repeat another, perhaps with another id, do not count against ``max_rejected``.
 
     Raises:
         DataError: an image has several labels.
@@ -158,8 +226,8 @@ def _each_image_once(
     first_of: dict[Path, Entry] = {}
     rejected: list[Rejected] = []
     contradictions: list[str] = []
-    for entry in entries:
-        if entry.missing:
+    for entry in rows:
+        if not isinstance(entry, Entry):
             continue
         first = first_of.setdefault(entry.path, entry)
         if first is entry:
@@ -181,30 +249,25 @@ def _each_image_once(
             f"{', '.join(contradictions[:5])}",
         )
     lines = {row.row for row in rejected}
-    return [entry for entry in entries if entry.line not in lines], rejected
+    return [row for row in rows if row.line not in lines], rejected
 
 
 def _belongs_to(entry: Entry, file: ManifestSite) -> tuple[str, str]:
     """Return group and split of a row as its cells have them."""
     group = entry.cells[file.columns.group] if file.columns.group else ""
-    return known_or_empty(group), entry.split
+    return group_or_empty(group), entry.split
 
 
-def _finder(file: ManifestSite) -> ImageFinder:
-    return ImageFinder(file.folder, [file.prefix] if file.prefix else [])
-
-
-def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
-    """Return what a person should know of how a site's CSV is read; nothing if all is plain.
-
-    Raises:
-        DataError: as :func:`read_entries`.
-    """
-    records, _ = read_table(file.manifest, _named_columns(file), file.site)
-    finder = _finder(file)
+def table_notes(rows: SiteRows, label_kind: "LabelKind") -> list[str]:
+    """Return what a person should know of how a site's CSV is read; nothing if all is plain."""
+    file = rows.file
+    records = rows.records
     for record in records:
         with suppress(BadRow):
-            finder.find(record.cells[file.columns.image])
+            rows.images.find(record)
+    finder = rows.images.finder
+    # A CSV elsewhere may be one of several that list the images of a folder.
+    unlisted = finder.unlisted() if file.manifest.is_relative_to(file.folder) else 0
     column = file.columns.label
     label_columns = column if isinstance(column, tuple) else (column or "",)
     notes = finder.notes()
@@ -216,11 +279,8 @@ def table_notes(file: ManifestSite, label_kind: "LabelKind") -> list[str]:
     notes += group_note(record.cell(file.columns.group) for record in records)
     if isinstance(column, tuple):
         notes += cell_notes(records, column, file.cell_rules, label_kind)
-    # A CSV elsewhere may be one of several that list the images of a folder.
-    if file.manifest.is_relative_to(file.folder):
-        unlisted = finder.unlisted()
-        if unlisted:
-            notes.append(f"Images in {file.folder} that no row names: {unlisted}.")
+    if unlisted:
+        notes.append(f"Images in {file.folder} that no row names: {unlisted}.")
     return notes
 
 
@@ -253,10 +313,10 @@ def listed_images(file: ManifestSite) -> int:
     check_places(file)
     records, _ = read_table(file.manifest, _named_columns(file), file.site)
     missing = []
-    finder = _finder(file)
+    images = RowImages(file)
     for record in records:
         try:
-            finder.find(record.cells[file.columns.image])
+            images.find(record)
         except BadRow as problem:
             missing.append(f"line {record.line}: {problem}")
     if len(missing) > file.max_rejected * len(records) or not records:
@@ -282,68 +342,98 @@ def _selected(records: list[Record], file: ManifestSite, label_kind: "LabelKind"
     ]
 
 
-def _group(record: Record, file: ManifestSite) -> str:
-    """Return the group of a row; a row without one is a group of its own."""
-    return known_or_empty(record.cell(file.columns.group)) or record.cell(file.columns.sample_id)
+def _split_column(records: Sequence[Record], file: ManifestSite) -> str | None:
+    """Return the column of splits; None without one.
 
-
-def _read_entry(
-    record: Record,
-    file: ManifestSite,
-    classes: Sequence[str],
-    label_kind: "LabelKind",
-    finder: ImageFinder,
-) -> Entry:
-    """Return a row as an entry.
-
-    Raises:
-        BadRow: the row cannot be used; a missing file is noted in the entry instead.
+    A column that is called ``split`` is one without being named, unless all of it is empty.
     """
-    cells = record.cells
-    columns = file.columns
-    if not cells[columns.sample_id]:
-        raise BadRow("expected a sample_id, found none")
-    label = read_label(record, columns.label, file.labels, classes, label_kind, file.cell_rules)
-    split = cells.get(columns.split or "split")
-    if split is not None and split.lower() not in SPLITS:
-        raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")
-    try:
-        path = locate(file.folder, finder.find(cells[columns.image]))
-        missing = ""
-    except BadRow as problem:
-        path = file.folder
-        missing = str(problem)
-    return Entry(
-        line=record.line,
-        sample_id=cells[columns.sample_id],
-        path=path,
-        missing=missing,
-        label=label,
-        group=_group(record, file),
-        split=(split or "").lower(),
-        cells=cells,
-    )
+    if file.columns.split:
+        return file.columns.split
+    return "split" if any(record.cells.get("split") for record in records) else None
 
 
-def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
-    """Return the entries with a split each: that of the CSV, or one drawn by group."""
+def _owners(records: Sequence[Record], file: ManifestSite) -> dict[int, str]:
+    """Return line of a row -> what it stays together with (:func:`~.split.owners`)."""
+    groups = [group_or_empty(record.cell(file.columns.group)) for record in records]
+    ids = [record.cell(file.columns.sample_id) for record in records]
+    lines = [record.line for record in records]
+    return dict(zip(lines, owners(groups, ids), strict=True))
+
+
+@dataclass(frozen=True)
+class _RowReader:
+    """How the rows of a site's CSV are read."""
+
+    file: ManifestSite
+    classes: Sequence[str]
+    label_kind: "LabelKind"
+    images: RowImages
+    split_column: str | None
+    """None: the CSV has no splits."""
+    owner_of: Mapping[int, str]
+    """Line of a row -> what it stays together with."""
+
+    def read(self, record: Record) -> Entry | WithoutImage:
+        """Return a row that is usable, perhaps but for its image.
+
+        Raises:
+            BadRow: it cannot be used.
+        """
+        file = self.file
+        sample_id = record.cells[file.columns.sample_id]
+        if not sample_id:
+            raise BadRow("expected a sample_id, found none")
+        label = read_label(
+            record, file.columns.label, file.labels, self.classes, self.label_kind, file.cell_rules
+        )
+        row = _UsableRow(
+            line=record.line,
+            sample_id=sample_id,
+            label=label,
+            group=self.owner_of[record.line],
+            split=self._split(record),
+            cells=record.cells,
+        )
+        try:
+            return Entry(**vars(row), path=self.images.find(record))
+        except BadRow as problem:
+            return WithoutImage(**vars(row), missing=str(problem))
+
+    def _split(self, record: Record) -> str:
+        """Return the split of a row; empty where the CSV has none."""
+        if self.split_column is None:
+            return ""
+        cell = record.cells[self.split_column]
+        split = SPLIT_NAMES.get(cell.lower(), "")
+        if not split:
+            raise BadRow(
+                f"expected train, val or test, found {cell!r} (rename or drop the column "
+                f"{self.split_column}, or write columns: {{split: NAME}})"
+            )
+        return split
+
+
+def _with_splits(
+    rows: Sequence[Entry | WithoutImage], file: ManifestSite
+) -> list[Entry | WithoutImage]:
+    """Return the rows with a split each: that of the CSV, or one drawn by group."""
     # The CSV has a column of splits for all rows or for none.
-    if entries and entries[0].split:
-        _check_no_leak(entries, file)
-        return entries
-    groups = [entry.group for entry in entries]
-    labels = strata(np.array([entry.label for entry in entries], np.int64))
+    if rows and rows[0].split:
+        _check_no_leak(rows, file)
+        return list(rows)
+    groups = [row.group for row in rows]
+    labels = strata(np.array([row.label for row in rows], np.int64))
     train_share = max(1 - file.split.val - file.split.test, 0.0)
     shares = [train_share, file.split.val, file.split.test]
     parts = parts_of_labelled_groups(groups, labels, shares, file.split.seed)
-    return [replace(entry, split=SPLITS[part]) for entry, part in zip(entries, parts, strict=True)]
+    return [replace(row, split=SPLITS[part]) for row, part in zip(rows, parts, strict=True)]
 
 
-def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:
+def _check_no_leak(rows: Sequence[_UsableRow], file: ManifestSite) -> None:
     """Refuse a CSV that puts images of one group into several splits."""
     splits: dict[str, set[str]] = defaultdict(set)
-    for entry in entries:
-        splits[entry.group].add(entry.split)
+    for row in rows:
+        splits[row.group].add(row.split)
     leaking = sorted(group for group in splits if len(splits[group]) > 1)
     if leaking:
         groups = ", ".join(leaking[:5])

@@ -1,7 +1,6 @@
 """The file in which a site describes its data: its fields, and how it is found and checked."""
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from fedward.errors import (
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
+from fedward.sites.files import resolved
 from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.sites.subgroups import check_columns, columns_of_groups
 from fedward.sites.written import CellRules, CountsAs
@@ -189,7 +189,7 @@ class _SiteFile(_Fields):
     device: Annotated[str, BeforeValidator(_device)] = "auto"
     """Where the site works; ``auto``: on the first GPU, if there is one, else on the CPU."""
     threads: int = Field(1, ge=0)
-    """CPU threads of the site's work, at most one for each core; 0: all cores.
+    """CPU threads of the site's work, at most one for each core; 0: all that its process may use.
 
     Another number rounds sums differently, so results may differ in their last digits.
     """
@@ -390,11 +390,11 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     base = site_file.parent
     site = file.site or site_file.stem
     if isinstance(file, NpzSite):
-        return file.model_copy(update={"site": site, "file": _resolved(base / file.file)})
-    folder = _resolved(base / file.folder)
+        return file.model_copy(update={"site": site, "file": resolved(base / file.file)})
+    folder = resolved(base / file.folder)
     manifest = folder / "manifest.csv"
     if file.manifest.name:
-        manifest = _resolved(base / file.manifest)
+        manifest = resolved(base / file.manifest)
     return file.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
 
 
@@ -429,11 +429,6 @@ def _check_place(
         expected=kind,
         found=found,
     )
-
-
-def _resolved(path: Path) -> Path:
-    # Path.resolve() fails on links that lead in a circle; these are reported as missing later.
-    return Path(os.path.realpath(path))
 
 
 def _checked(content: dict[str, Any] | None, where: str) -> ManifestSite | NpzSite:
@@ -488,14 +483,17 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the sorted names of all site files in the folders, without those of no site."""
-    names = [path.name for folder in folders for path in folder.glob("*.yaml")]
+    """Return the sorted names of all site files in the folders, without those of no site.
+
+    Hidden files are none, such as ``._site-1.yaml``, in which macOS keeps attributes.
+    """
+    names = [path.name for folder in folders for path in folder.glob("[!.]*.yaml")]
     return sorted(name for name in names if name not in NOT_SITE_FILES)
 
 
 def kit_site(site_file: Path) -> str | None:
     """Return the name of the site whose startup kit has this file in ``local/``; None without."""
-    kit = site_file.resolve().parent.parent / "startup" / "fed_client.json"
+    kit = resolved(site_file).parent.parent / "startup" / "fed_client.json"
     try:
         qualified = json.loads(kit.read_text("utf-8"))["client"]["fqsn"]
         # The names of relays come before the site's.
@@ -516,7 +514,7 @@ def named_sites(folder: Path) -> list[str]:
     """
     where = f"site files {folder}"
     expected = "a folder with a file SITE.yaml for each site"
-    ignored_files = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
+    ignored_files = ", ".join(sorted(path.name for path in folder.glob("[!.]*.yml")))
     if ignored_files:
         raise ConfigError(
             where,

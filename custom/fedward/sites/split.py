@@ -20,6 +20,28 @@ Whole: TypeAlias = npt.NDArray[np.int64]
 """N whole numbers: labels, :func:`fedward.labels.strata` of several labels, or parts."""
 
 
+def owners(groups: Sequence[str], ids: Sequence[str]) -> list[str]:
+    """Return what each of N rows stays together with: its group, or else the row alone, by its id.
+
+    A row alone whose id is also the name of a group gets another name: sample 7 without a patient
+    is none of patient 7.
+
+    Args:
+        groups: of each row; empty: it has none.
+        ids: of each row.
+    """
+    named = set(groups)
+    taken = named.union(ids)
+    names = []
+    for group, sample_id in zip(groups, ids, strict=True):
+        owner = group or sample_id
+        if not group and sample_id in named:
+            while owner in taken:
+                owner += " (alone)"
+        names.append(owner)
+    return names
+
+
 def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:
     """Give every row one of ``len(shares)`` parts; all rows of a group get the same part.
 

@@ -15,6 +15,9 @@ from fedward.sites.data import Rejected
 _DELIMITERS = ",;\t|"
 _SEPARATOR_LINE = re.compile(r'[ "]*sep=(.)["\s,;|]*?(?:\r\n|\r|\n|$)', re.IGNORECASE)
 """The line in which Excel notes the delimiter, above the header."""
+_EMPTY_LINES = re.compile(r'(?:(?:[ \t\xa0,;|]|"")*(?:\r\n|\r|\n))+')
+"""Lines without a letter, as spreadsheets write empty rows, above the header."""
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _EXCEL_TEXT = re.compile(r'="([^"]*)"$')
 """A text that Excel must not take for a number, such as ``="007"``."""
 _LOOKED_AT = 50
@@ -57,7 +60,7 @@ class _Text(NamedTuple):
     lines: str
     """Header and rows."""
     line: int
-    """Line of the header in the file: 1, or 2 below Excel's note of the delimiter."""
+    """Line of the header in the file: 1, unless Excel's note or empty lines are above it."""
     delimiters: str
     """Those that may be the CSV's."""
 
@@ -148,12 +151,14 @@ def _record(line: int, header: Sequence[str], row: Sequence[str], cells: list[st
 
 
 def _read_text(path: Path, where: str) -> _Text:
-    """Return the text of a CSV without Excel's note of the delimiter."""
-    _, lines = _decode(path, where)
-    note = _SEPARATOR_LINE.match(lines)
-    if note is None:
-        return _Text(lines, 1, _DELIMITERS)
-    return _Text(lines[note.end() :], 2, note[1])
+    """Return the text of a CSV without Excel's note of the delimiter, and from its header on."""
+    _, text = _decode(path, where)
+    note = _SEPARATOR_LINE.match(text)
+    above = note.end() if note else 0
+    empty = _EMPTY_LINES.match(text, above)
+    above = empty.end() if empty else above
+    line = 1 + len(_LINE_END.findall(text, 0, above))
+    return _Text(text[above:], line, note[1] if note else _DELIMITERS)
 
 
 def _decode(path: Path, where: str) -> tuple[str, str]:

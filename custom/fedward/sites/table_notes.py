@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.sites.label_texts import looks_unknown, undecided
+from fedward.sites.label_texts import groups_alike, names_nobody
 from fedward.sites.table import Record, guessed_encoding
 from fedward.sites.written import CellRules, answer_in
+from fedward.text import counted
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
@@ -30,9 +31,9 @@ def encoding_note(path: Path, names: Iterable[str]) -> list[str]:
         path: of the CSV.
         names: the classes, paths and other names that are read from it.
     """
-    encoding = guessed_encoding(path)
-    foreign = sorted({name for name in names if not name.isascii()}) if encoding else []
-    if not foreign:
+    foreign = sorted({name for name in names if not name.isascii()})
+    encoding = guessed_encoding(path) if foreign else ""
+    if not encoding:
         return []
     return [
         f"{path} is not UTF-8 and was read as {encoding} (Western European). Check names with "
@@ -45,13 +46,13 @@ def group_note(groups: Iterable[str]) -> list[str]:
     """Return notes of groups that only say that nobody knows, and of those that look the same."""
     counts = Counter(groups)
     notes = []
-    nobody = [f"{group} {count}" for group, count in counts.items() if looks_unknown(group)]
+    nobody = [f"{group} {count}" for group, count in counts.items() if names_nobody(group)]
     if nobody:
         notes.append(
             "Groups that name nobody, so each of their images counts as a patient of its own: "
             f"{', '.join(nobody[:5])}."
         )
-    alike = [" and ".join(texts) for texts in undecided(counts, {}).alike]
+    alike = [" and ".join(texts) for texts in groups_alike(counts)]
     if alike:
         notes.append(
             "Groups that are written almost alike and may be the same patient, which would then "
@@ -78,17 +79,13 @@ def cell_notes(
     notes = []
     if uncertain:
         reading = rules.reading("uncertain") or undecided
-        notes.append(f"Uncertain findings (-1) count as {reading}: {_as_text(uncertain)}.")
+        notes.append(f"Uncertain findings (-1) count as {reading}: {counted(uncertain)}.")
     if blank:
         # The one class of a row is known by its 1.
         reading = rules.reading("blank") or ("negative" if label_kind.exclusive else undecided)
         notes.append(
-            f"Empty cells beside others (not mentioned) count as {reading}: {_as_text(blank)}."
+            f"Empty cells beside others (not mentioned) count as {reading}: {counted(blank)}."
         )
     if unanswered:
         notes.append(f"Rows with empty cells alone, which count as unlabelled: {unanswered}.")
     return notes
-
-
-def _as_text(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())

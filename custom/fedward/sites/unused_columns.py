@@ -3,50 +3,20 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from fedward.sites.patient_words import MOST_IMAGES_OF_ONE, PATIENT_WORDS
 from fedward.sites.site_csv import Entry
 from fedward.sites.site_file import ManifestSite
 
-_WORDS = {
-    "pid",
-    "pat",
-    "patid",
-    "patno",
-    "patnr",
-    "patient",
-    "patients",
-    "patientid",
-    "patientname",
-    "subject",
-    "subjectid",
-    "subj",
-    "person",
-    "participant",
-    "case",
-    "caseid",
-    "mrn",
-    "nhs",
-    "individual",
-    "lesion",
-    "lesionid",
-    "animal",
-    "mouse",
-    "donor",
-    "study",
-    "studyid",
-    "exam",
-    "examid",
-    "accession",
-    "fall",
-    "fallnummer",
-    "patientin",
-    "probandin",
-    "proband",
-}
+_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "fall")
+"""Further words for what belongs to one patient, and says so of a column alone."""
+_WORDS = frozenset(
+    f"{word}{ending}"
+    for word in (*PATIENT_WORDS, *_OF_ONE_PATIENT)
+    for ending in ("", "s", "id", "no", "nr", "name", "nummer")
+)
 """Words that a column of patients, or of what belongs to one patient, is named by."""
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_.\-]+")
 """An identifier such as ``P-012``: letters and digits without spaces."""
-_MOST_IMAGES_OF_ONE = 20
-"""Images that an identifier has on average at most, where a column's name says nothing."""
 
 
 def like_patients(columns: Mapping[str, Sequence[str]]) -> list[str]:
@@ -71,7 +41,7 @@ def _may_be_patients(name: str, cells: Sequence[str]) -> bool:
     words = set(re.split(r"[^a-z]+", spaced.lower()))
     if words & _WORDS:
         return True
-    is_of_few = len(values) <= _MOST_IMAGES_OF_ONE * len(different)
+    is_of_few = len(values) <= MOST_IMAGES_OF_ONE * len(different)
     return is_of_few and all(_ID.fullmatch(value) for value in different)
 
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from fedward.labels import NO_FINDING, Label
+from fedward.sites.answer_words import ABSENT, NO, YES
 from fedward.sites.decoding import BadRow
 from fedward.sites.label_texts import hint
 
@@ -21,30 +22,12 @@ CountsAs: TypeAlias = Literal["positive", "negative", "unlabelled"]
 """What a cell counts as that is neither 0 nor 1; ``unlabelled``: its image has no label."""
 Answer: TypeAlias = Literal["1", "0", "uncertain", "blank", "other"]
 
-_YES = [
-    "1",
-    "true",
-    "t",
-    "yes",
-    "y",
-    "ja",
-    "j",
-    "oui",
-    "si",
-    "sí",
-    "checked",
-    "x",
-    "positive",
-    "pos",
-    "present",
-    "✓",
-]
-_NO = ["0", "false", "f", "no", "n", "nein", "non", "unchecked", "negative", "neg", "absent"]
 _ANSWERS: dict[str, Answer] = {
-    **dict.fromkeys(_YES, "1"),
-    **dict.fromkeys(_NO, "0"),
+    # In a column of a finding these letters answer, too. Elsewhere they may be names of classes.
+    **dict.fromkeys((*YES, "t", "j", "x"), "1"),
+    **dict.fromkeys((*NO, "f"), "0"),
     **dict.fromkeys(("-1", "?", "u", "uncertain"), "uncertain"),
-    **dict.fromkeys(("", "nan", "n/a", "#n/a", "na", "<na>", "null", "none", "nat"), "blank"),
+    **dict.fromkeys(("", *ABSENT), "blank"),
 }
 """Cell in lower case, numbers in their shortest form -> answer."""
 

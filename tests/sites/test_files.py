@@ -1,0 +1,77 @@
+"""Which files of a folder are images of a data set, and what is left out is said."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedward.sites import named_sites
+from fedward.sites.decoding import BadRow
+from fedward.sites.files import LeftOut, files_below, locate
+from fedward.sites.image_paths import ImageFinder
+
+OF_MACHINES = ("@eaDir", "#recycle", "__MACOSX", ".cache")
+"""Folders in which storage and systems keep copies of images."""
+
+
+def make_files(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def test_copies_that_machines_keep_are_no_images(tmp_path):
+    copies = [f"{name}/left.png" for name in OF_MACHINES]
+    make_files(tmp_path, "a/left.png", "a/._left.png", *copies, *[f"a/{copy}" for copy in copies])
+    assert files_below(tmp_path) == [tmp_path / "a/left.png"]
+    finder = ImageFinder(tmp_path)
+    assert finder.find("left.png") == "a/left.png"
+    assert finder.unlisted() == 0
+
+
+def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):
+    make_files(tmp_path, "w/a/1.png", "elsewhere/2.png")
+    (tmp_path / "w/a/whole").symlink_to(tmp_path / "w")
+    (tmp_path / "w/other").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "w/3.png").symlink_to(tmp_path / "elsewhere/2.png")
+    (tmp_path / "w/gone.png").symlink_to(tmp_path / "nowhere.png")
+    left_out = LeftOut()
+    files = left_out.files_below(tmp_path / "w")
+    assert files == [tmp_path / "w/3.png", tmp_path / "w/a/1.png"]
+    note = f"Left out: 2 links to folders, such as {tmp_path}/w/other."
+    assert left_out.notes() == [note]
+    finder = ImageFinder(tmp_path / "w")
+    assert finder.notes() == []
+    assert finder.find("1.png") == "a/1.png"
+    assert finder.notes()[1:] == [note]
+
+
+def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
+    make_files(tmp_path, "a/1.png", "b/2.png")
+    scan = os.scandir
+
+    def refusing(path):
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    left_out = LeftOut()
+    assert left_out.files_below(tmp_path) == [tmp_path / "a/1.png"]
+    assert left_out.notes() == [
+        f"Left out: 1 folder whose content cannot be read, such as {tmp_path}/b."
+    ]
+
+
+@pytest.mark.parametrize("links", [{"1.png": "1.png"}, {"1.png": "a", "a": "1.png"}])
+def test_a_link_that_leads_in_a_circle_is_no_image(tmp_path, links):
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    with pytest.raises(BadRow, match=r"expected an image file, found none at '1\.png'"):
+        locate(tmp_path, "1.png")
+
+
+def test_hidden_files_describe_no_site(tmp_path):
+    """macOS keeps attributes in such files, on disks of other systems."""
+    make_files(tmp_path, "site-1.yaml", "._site-1.yaml", "._old.yml")
+    assert named_sites(tmp_path) == ["site-1"]
