@@ -48,7 +48,7 @@ from committees import (
 from fedward.config import Experiment
 from fedward.jobs import load_experiment, site_names
 from fedward.lab.bench.markdown import Table
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol.transport import Deliver
@@ -143,7 +143,7 @@ class Recording(LocalTransport):
     """The in-process engine, which writes down what is sent."""
 
     def __init__(self, experiment: Experiment, names: Sequence[str], folder: Path) -> None:
-        super().__init__(experiment, names, folder)
+        super().__init__(Sites(experiment, folder), names)
         self.history = History(
             proportions={name: proportions(data_at(self, name)) for name in names}
         )

@@ -32,7 +32,7 @@ from fedward.evaluation import last_round, paired_difference
 from fedward.jobs import load_experiment, simulated_sites, site_names
 from fedward.lab.bench.markdown import gap_text, header_lines, mean_text, table_line
 from fedward.lab.bench.runs import complete_run, run_or_resume
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.model_state import State
 from fedward.nets import build
@@ -147,7 +147,7 @@ def predictions(data: Path) -> None:
         with tempfile.TemporaryDirectory() as folder, recorded_peers() as peers:
             place = Path(folder)
             blood_files(data, place)
-            transport = Last(experiment, site_names(SITES), place / "cache", [place])
+            transport = Last(Sites(experiment, place / "cache", [place]), site_names(SITES))
             run_quietly(experiment, place / "run", transport)
             compare(experiment, transport, peers)
 

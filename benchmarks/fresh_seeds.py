@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.evaluation import paired_difference
-from fedward.lab.bench.claims import require_claims
+from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.markdown import Table, gap_text, metric_name
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
@@ -21,6 +21,7 @@ from fedward.lab.bench.study import Claim, Study
 from fedward.lab.bench.verdicts import (
     Verdict,
     claimed_values,
+    in_its_variant,
     mean_of_variants,
     names_of,
     share_of,
@@ -56,7 +57,7 @@ def fresh_results(study: Study, file: Path) -> Results:
         ConfigError: a seed is one of the study's, or a line was recorded for other claims.
     """
     records = read_records(file)
-    require_claims(study, file, records)
+    require_as_recorded(study, file, records)
     seeds = {record.seed for record in records.values()}
     known = seeds & set(study.seeds)
     if known:
@@ -78,9 +79,11 @@ def _cells(fresh: Results, verdict: Verdict) -> list[str]:
     claim = verdict.test.claim
     assert verdict.test.gap is not None, "a shown claim has a difference"
     our_name, their_name = names_of(fresh.study, claim)
-    statement = (
-        f"{metric_name(claim.metric)}: {our_name} {claim.direction} than "
-        f"{share_of(claim)}{their_name}{mean_of_variants(fresh.study, claim)}"
+    statement = in_its_variant(
+        fresh.study,
+        claim,
+        f"{metric_name(claim.metric)} of *{our_name}* is {claim.direction} than "
+        f"{share_of(claim)}that of *{their_name}*{mean_of_variants(fresh.study, claim)}",
     )
     ours, theirs = claimed_values(fresh, claim)
     sign = 1 if claim.direction == "higher" else -1

@@ -27,7 +27,7 @@ from fedward.evaluation import mean_and_interval, paired_difference
 from fedward.jobs import site_names
 from fedward.lab.bench.comparisons import in_common
 from fedward.lab.bench.markdown import Table, gap_text, interval_text
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from measured import Line, Measurement, run
@@ -64,7 +64,7 @@ class Hostile(LocalTransport):
 
     def __init__(self, experiment: Experiment, folder: Path, cell: Mapping[str, Any]) -> None:
         sites = [site for site in SITES if (site, cell["attack"]) != (HOSTILE, ABSENT)]
-        super().__init__(experiment, sites, folder)
+        super().__init__(Sites(experiment, folder), sites)
         self._reverses = cell["attack"] == REVERSED
         self._norm = cell["share_of_largest_update"] * experiment.largest_update
 

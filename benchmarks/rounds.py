@@ -96,7 +96,7 @@ class Marking(LocalTransport):
     def __init__(
         self, timed: Timed, experiment: Experiment, names: Sequence[str], folder: Path
     ) -> None:
-        super().__init__(experiment, names, folder)
+        super().__init__(Sites(experiment, folder), names)
         self.timed = timed
         self.marks = list[tuple[np.ndarray, np.ndarray]]()
         """The clocks, and what the sites have used."""
@@ -397,7 +397,7 @@ def wire_bytes(folder: Path, quick: bool) -> None:
         ]
         experiment: Experiment = load_experiment(job, settings)
         out = folder / method.replace(" ", "-")
-        transport = LocalTransport(experiment, site_names(4), folder / "cache")
+        transport = LocalTransport(Sites(experiment, folder / "cache"), site_names(4))
         run_quietly(experiment, out, transport, report=write_report)
         state = StoredState(out / "model.safetensors")
         size = sum(value.nbytes for value in state.values() if value.is_floating_point())

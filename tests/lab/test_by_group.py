@@ -5,7 +5,7 @@ import pytest
 
 from fedward.evaluation import classification_metrics
 from fedward.evaluation.names import OF_ANSWERS
-from fedward.lab.bench.by_group import Answered, deviations, metrics_of
+from fedward.lab.bench.by_group import Answered, bootstrap_standard_errors, metrics_of
 
 RNG = np.random.default_rng(2)
 
@@ -33,9 +33,9 @@ def test_metrics_of_a_resample_are_those_of_every_evaluation() -> None:
 
 
 def test_the_deviation_is_that_of_independent_groups_whatever_their_size() -> None:
-    single = deviations([answered(400, 1)], 3)
+    single = bootstrap_standard_errors([answered(400, 1)], 3)
     assert single["accuracy"]["deviation"] == pytest.approx(np.sqrt(0.8 * 0.2 / 400), rel=0.1)
-    grouped = deviations([answered(100, 4)], 3)["accuracy"]["deviation"]
+    grouped = bootstrap_standard_errors([answered(100, 4)], 3)["accuracy"]["deviation"]
     assert grouped == pytest.approx(2 * single["accuracy"]["deviation"], rel=0.15), (
         "four images of a patient say no more than one"
     )
@@ -43,8 +43,8 @@ def test_the_deviation_is_that_of_independent_groups_whatever_their_size() -> No
 
 def test_sites_are_resampled_within_and_equal_answers_have_equal_deviations() -> None:
     site = answered(200, 2)
-    alone = deviations([site], 3)["f1_macro"]["deviation"]
-    four = deviations([site] * 4, 3)
+    alone = bootstrap_standard_errors([site], 3)["f1_macro"]["deviation"]
+    four = bootstrap_standard_errors([site] * 4, 3)
     assert four["f1_macro"]["deviation"] == pytest.approx(alone / 2, rel=0.15)
-    assert deviations([site] * 4, 3) == four
-    assert deviations([], 3) == {}
+    assert bootstrap_standard_errors([site] * 4, 3) == four
+    assert bootstrap_standard_errors([], 3) == {}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedward.errors import DataError
 from fedward.lab.noted_answers import groups_in
 
 PIXELS = np.zeros((3, 8, 8), np.uint8)
@@ -23,7 +24,7 @@ def site_of(folder: Path, arrays: dict[str, NDArray[Any]], **further: Any) -> Pa
     return path
 
 
-def two_splits(**groups: list[str] | list[int]) -> dict[str, NDArray[Any]]:
+def two_splits(**groups: list[str] | list[int] | list[float]) -> dict[str, NDArray[Any]]:
     """Return three images for training and three for tests, and columns of groups."""
     arrays: dict[str, NDArray[Any]] = {}
     for split in ("train", "test"):
@@ -46,6 +47,22 @@ def two_splits(**groups: list[str] | list[int]) -> dict[str, NDArray[Any]]:
             True,
             {"image-0": "p", "image-1": "p", "image-3": "q", "image-5": "q"},
         ),
+        (
+            {"train_groups": [4.0, np.nan, 5.0], "test_groups": [np.nan, np.nan, 99.0]},
+            False,
+            {"train-0": "4.0", "train-2": "5.0", "test-2": "99.0"},
+        ),
+        (
+            {"train_groups": ["p", "nan", "unknown"], "test_groups": ["", "q", "q"]},
+            True,
+            {"image-0": "p", "image-4": "q", "image-5": "q"},
+        ),
+        # Names of groups are no groups.
+        (
+            {"groups": ["p", "q"], "train_patient": [7, 7, 8]},
+            False,
+            {"train-0": "7", "train-1": "7", "train-2": "8"},
+        ),
         # Images of a split without the column are no part of another one's groups.
         ({"train_groups": [4, 4, 5]}, False, {"train-0": "4", "train-1": "4", "train-2": "5"}),
         ({"test_groups": [4, 4, 5]}, False, {"test-0": "4", "test-1": "4", "test-2": "5"}),
@@ -62,6 +79,18 @@ def test_groups_of_an_npz_file_are_named_as_its_samples(
     further = {"joined": True, "indices": {"train": [0], "test": [3]}} if joined else {}
     site = site_of(tmp_path, two_splits(**columns), **further)
     assert groups_in(site) == expected
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_groups_of_a_wrong_length_are_refused(tmp_path: Path, joined: bool) -> None:
+    """Those of later splits would be of other images."""
+    further = {"joined": True, "indices": {"train": [0], "test": [3]}} if joined else {}
+    arrays = two_splits(train_groups=["p", "p"], test_groups=["q", "r", "q"])
+    site = site_of(tmp_path, arrays, **further)
+    with pytest.raises(
+        DataError, match=r"site north, .*each image: 3 in train_groups, found 2 in train_groups\."
+    ):
+        groups_in(site)
 
 
 def test_images_that_any_split_may_take_are_counted_through_all_of_them(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import Cut, Drawn
+from fedward.lab.bench.records import Drawn, ImageDigests
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables
@@ -56,8 +56,8 @@ def test_communities_that_the_peers_themselves_form_are_not_counted() -> None:
 def test_a_record_counts_the_peers_of_its_run(tmp_path: Path) -> None:
     experiment = tiny("fedperl", options={"participants": None})
     folder = run_local(experiment, tmp_path / "run", sites=["site-1", "site-2", "site-3"])
-    drawn = Drawn(Cut("test", "labels"), "weights")
-    kept = record(Cell("all", "fedperl", 3), [Run.load(folder)], drawn, "")
+    drawn = Drawn(ImageDigests("test", "labels"), "weights")
+    kept = record(Cell("all", "fedperl", 3), [Run.load(folder)], drawn)
     assert kept.picks == {
         "site-1": {"site-2": 2, "site-3": 2},
         "site-2": {"site-1": 2, "site-3": 2},

@@ -6,7 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing import parent_process
 from pathlib import Path
@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
-from fedward.lab.processes import PRELOADED, run_all
+from fedward.lab.processes import PRELOADED, fork_server, run_all
 
 
 def square(number: int) -> str:
@@ -52,6 +52,28 @@ def test_a_process_that_is_killed_ends_them_all_in_one_message(
         run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
     assert "fewer workers" in caught.value.remedy
     assert capsys.readouterr().out == ""
+
+
+def test_only_processes_of_the_calls_are_ended(tmp_path: Path) -> None:
+    """A process that the command started otherwise goes on."""
+    other = fork_server(PRELOADED).Process(target=wait, args=(tmp_path, 0), daemon=True)
+    other.start()
+    try:
+        with pytest.raises(RunError, match="one was killed"):
+            run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
+        other.join(1)
+        assert other.exitcode is None
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_a_stage_without_calls_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(modules: Sequence[str]) -> None:
+        raise AssertionError("the fork server is started")
+
+    monkeypatch.setattr("fedward.lab.processes.fork_server", started)
+    run_all({}, {}, workers=2)
 
 
 def test_a_failing_run_is_the_error_after_all_stages_ran(

@@ -15,7 +15,7 @@ from fedward.evaluation import last_rounds, mean_over_sites
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
 from fedward.lab.bench.recording import check_records, record
-from fedward.lab.bench.records import Curve, Cut, Drawn, Record, add_records, read_records
+from fedward.lab.bench.records import Curve, Drawn, ImageDigests, Record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Row, Study
@@ -65,7 +65,7 @@ ALONE = Cell("all", "local", 1)
 
 def recorded(cell: Cell, run: Run) -> Record:
     """Return the line of a run whose images no other repetition has."""
-    return record(cell, [run], Drawn(Cut("test", "labels"), "data and weights"), "")
+    return record(cell, [run], Drawn(ImageDigests("test", "labels"), "data and weights"))
 
 
 @pytest.fixture(scope="module")
@@ -429,7 +429,7 @@ def results_of(file: Path) -> Results:
     study = Study.model_validate(STUDY)
     found = dict[Cell, Record]()
     for cell, result in read_records(file).items():
-        metrics = ("accuracy", "balanced_accuracy", "f1_macro", "pooled")
+        metrics = ("accuracy", "balanced_accuracy", "f1_macro", "f1_weighted", "pooled")
         best = dict.fromkeys(metrics, VALUES[cell.row] + cell.seed / 100)
         last = {name: value - 0.001 for name, value in best.items()}
         curve = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
@@ -564,9 +564,37 @@ def test_a_page_is_written_between_its_lines_and_checked(
     further.write_text(further.read_text().replace("work", "play"))
     with pytest.raises(ConfigError, match=r"tiny\.md does not say what the results"):
         check_page(page, study_file, results, [results])
-    page.write_text("no lines")
-    with pytest.raises(ConfigError, match="once each"):
+    further.unlink()
+    write_page(page, study_file, results, [results])
+    (tmp_path / "tiny_curves.svg").unlink()
+    with pytest.raises(ConfigError, match=r"tiny_curves\.svg does not say what the results"):
+        check_page(page, study_file, results, [results])
+
+
+BEGIN, END = "<!-- study tiny -->", "<!-- end tiny -->"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no lines",
+        f"{BEGIN} \n{END}\n",
+        f"{END}\n{BEGIN}\n",
+        f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n",
+        f"{BEGIN}\n",
+        f"{BEGIN}\n<!-- study other -->\n{END}\n<!-- end other -->\n",
+        f"see {BEGIN}\n{END}\n",
+    ],
+)
+def test_a_page_without_one_place_for_a_study_stays_as_it_is(
+    text: str, file: Path, study_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    results = results_of(file)
+    page.write_text(text)
+    with pytest.raises(ConfigError, match="once each, in this order"):
         write_page(page, study_file, results, [results])
+    assert page.read_text() == text
 
 
 def test_the_command_shows_and_verifies(
@@ -591,10 +619,30 @@ def test_the_command_shows_and_verifies(
     assert main(alone) == 2
     begins = "all warm seed 1: expected the run that it begins with, all lower seed 1, found none"
     assert begins in capsys.readouterr().err
-    assert main([*command, "--show", "--rows", "fedperl"]) == 2
+    assert main([*command, "--rows", "fedperl"]) == 2
     assert (
         "expected some of lower, local, ssfl, warm, upper, found fedperl" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--show", "--rows", "ssfl"], "bench --show: .* found --rows"),
+        (["--page", "page.md", "--seeds", "1"], "bench --page: .* found --seeds"),
+        (["--page", "page.md", "--set", "rounds=2"], "bench --page: .* found --set"),
+        (["--verify", "--variants", "all"], "bench --verify: .* found --variants"),
+        (["--verify", "--page", "page.md", "--seeds", "1"], "bench --page: .* found --seeds"),
+        (["--verify", "--set", "learning_rat=0.5"], "method has, found learning_rat"),
+        (["--show", "--verify"], "found --show and --verify"),
+        (["--cost", "--page", "page.md"], "found --cost and --page"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(
+    options: list[str], found: str, study_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", str(study_file), *options]) == 2
+    assert re.search(found, capsys.readouterr().err)
 
 
 def test_site_files_that_nobody_cut_are_asked_for(

@@ -20,7 +20,7 @@ from fedward.lab.bench.bench import cut
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.reference_images import ReferenceImages
 from fedward.lab.bench.reference_runs import missing_references, run_references
-from fedward.lab.bench.references import Fits, Outcome, Reference, SiteImages
+from fedward.lab.bench.references import Fits, FittedReference, Reference, SiteImages
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 from fedward.sites import load_site
@@ -66,12 +66,14 @@ def images(files: Path, experiment: Experiment) -> ReferenceImages:
     return ReferenceImages(experiment, SITES, files, files.parent / "cache")
 
 
-def outcomes(sites: dict[str, SiteImages], images: ReferenceImages) -> dict[Reference, Outcome]:
+def outcomes(
+    sites: dict[str, SiteImages], images: ReferenceImages
+) -> dict[Reference, FittedReference]:
     return dict(Fits(sites, images.experiment, images.inputs()).all())
 
 
 @pytest.fixture(scope="module")
-def found(images: ReferenceImages) -> dict[Reference, Outcome]:
+def found(images: ReferenceImages) -> dict[Reference, FittedReference]:
     return outcomes(images.by_site(), images)
 
 
@@ -80,7 +82,7 @@ def flat(images: Images) -> np.ndarray:
 
 
 def test_a_support_vector_machine_is_that_of_a_script(
-    found: dict[Reference, Outcome], files: Path, experiment: Experiment
+    found: dict[Reference, FittedReference], files: Path, experiment: Experiment
 ) -> None:
     few = [load_site(files / f"{site}.yaml", experiment.data) for site in SITES]
     whole = [load_site(files / f"{site}.yaml", experiment.data, labelled=1.0) for site in SITES]
@@ -107,7 +109,7 @@ def test_a_support_vector_machine_is_that_of_a_script(
 
 
 def test_a_logistic_regression_of_each_site_is_that_of_a_script(
-    found: dict[Reference, Outcome], files: Path, experiment: Experiment
+    found: dict[Reference, FittedReference], files: Path, experiment: Experiment
 ) -> None:
     outcome = found[Reference("pixels", "logistic", "alone", "all")]
     for name in SITES:
@@ -127,7 +129,7 @@ def test_a_logistic_regression_of_each_site_is_that_of_a_script(
 
 
 def test_all_combinations_are_fitted_once_and_equal_seeds_agree(
-    found: dict[Reference, Outcome], images: ReferenceImages
+    found: dict[Reference, FittedReference], images: ReferenceImages
 ) -> None:
     names = [(r.input, r.model, r.sites, r.labels) for r in found]
     assert sorted(names) == sorted(
@@ -141,7 +143,9 @@ def test_all_combinations_are_fitted_once_and_equal_seeds_agree(
         assert again[reference][:3] == outcome[:3]
 
 
-def test_no_test_label_chooses(found: dict[Reference, Outcome], images: ReferenceImages) -> None:
+def test_no_test_label_chooses(
+    found: dict[Reference, FittedReference], images: ReferenceImages
+) -> None:
     permuted = {}
     for name, site in images.by_site().items():
         test = replace(site.test, labels=np.roll(site.test.labels, 7))

@@ -10,10 +10,11 @@ import pytest
 
 from fedward.digests import digest
 from fedward.errors import ConfigError
-from fedward.lab.bench.bench import CUT_DONE, compared_seeds, cut
+from fedward.lab.bench.bench import CUT_BEGUN, cut
+from fedward.lab.bench.repetition import compared_seeds
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study, read_study
-from fedward.methods import method_of
+from fedward.methods import method_of, settings_of
 from fedward.sites import load_site
 from fedward.sites.data import SiteData
 from fedward.sites.stored_images import StoredImages
@@ -139,14 +140,46 @@ def test_a_single_seed_is_compared_with_another_one() -> None:
     assert compared_seeds(study.model_copy(update={"partition": ""}), (1, 7)) == (1,)
 
 
-def test_a_cut_that_was_interrupted_is_made_again(data: Path) -> None:
-    work = bench_of(data, "out")
-    place = work.site_files / "seed-1" / "few"
-    whole = (place / "site-1.yaml").read_bytes()
-    (place / CUT_DONE).unlink()
-    (place / "site-1.yaml").write_bytes(whole[:50])
+NAMED_FOLDERS = {
+    "partition": "",
+    "sites": {"few": "images.npz --sites 2 --resplit"},
+    "rows": {"few": STUDY["rows"]["few"]},
+}
+"""A study that says for each folder of site files how it is made."""
+
+
+@pytest.mark.parametrize(("changes", "folder"), [({}, "seed-1/few"), (NAMED_FOLDERS, "few")])
+def test_a_cut_whose_process_was_killed_is_made_again(
+    data: Path, changes: dict[str, Any], folder: str
+) -> None:
+    work = bench_of(data, "out", **changes)
+    place = work.site_files / folder
+    files = {path.name: path.read_bytes() for path in place.iterdir()}
+    begun = place.with_name(f"{place.name}{CUT_BEGUN}")
+    assert not begun.exists()
+    for name in list(files)[1:]:
+        (place / name).unlink()
+    begun.touch()
     cut(work.study, work.study.cells(), work.site_files, data)
-    assert (place / "site-1.yaml").read_bytes() == whole
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == files
+    assert not begun.exists()
+
+
+@pytest.mark.parametrize(("changes", "folder"), [({}, "seed-1/few"), (NAMED_FOLDERS, "few")])
+def test_files_that_were_written_by_hand_stay_even_after_a_cut_that_failed(
+    data: Path, changes: dict[str, Any], folder: str
+) -> None:
+    study = Study.model_validate({**STUDY, **changes})
+    cells = [Cell("all", "few", 1)]
+    with pytest.raises(ConfigError, match="nothing there"):
+        cut(study, cells, data / "sites", data / "nowhere")
+    place = data / "sites" / folder
+    assert not place.exists()
+    place.mkdir()
+    (place / "site-1.yaml").write_text("by hand")
+    cut(study, cells, data / "sites", data)
+    assert [path.name for path in place.iterdir()] == ["site-1.yaml"]
+    assert (place / "site-1.yaml").read_text() == "by hand"
 
 
 def test_a_variant_may_have_a_share_of_labels_of_its_own(data: Path) -> None:
@@ -179,6 +212,23 @@ def test_one_seed_runs_again_with_twice_the_rounds() -> None:
     assert method_of(warm.experiment(Cell("all", "perl", 2, doubled=True))).settings.warm_up == 6
 
 
+@pytest.mark.parametrize(
+    ("methods", "names"),
+    [
+        (("alone", "fedavg", "fedmatch", "oneshot", "ssfl"), {"rounds"}),
+        (("fedperl", "fedprox", "isofed", "mt_wfedavg", "rscfed", "wfedavg"), {"warm_up"}),
+        (("fedirm",), {"warm_up", "ramp_up"}),
+        (("fedal",), {"query_every"}),
+        (("selffed",), {"pretraining_rounds", "pretraining_warm_up", "warm_up"}),
+    ],
+)
+def test_each_method_says_which_settings_grow_with_the_rounds(
+    methods: tuple[str, ...], names: set[str]
+) -> None:
+    for method in methods:
+        assert set(settings_of(method, {}).counted_in_rounds) == {"rounds", *names}
+
+
 def with_row(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the rows, and one of other settings."""
     return {**STUDY["rows"], "other": {**STUDY["rows"]["few"], "settings": settings}}
@@ -188,6 +238,10 @@ def with_row(settings: dict[str, Any]) -> dict[str, Any]:
     ("changes", "found"),
     [
         ({"partition": "images.npz --sites 2 --seed 3"}, "partition without --seed"),
+        ({"partition": "images.npz --sites 2 --seed=3"}, "partition without --seed"),
+        ({"partition": "images.npz --sites 2 --out=elsewhere"}, "partition without --out"),
+        ({"partition": "--sites 2 images.npz"}, "begins with a path below the data folder"),
+        ({"partition": "'images.npz --sites 2"}, "No closing quotation"),
         ({"partition": "images.npz --sits 2"}, "unrecognized arguments: --sits 2"),
         ({"variants": {"a": {"title": "a", "partition": "images.npz --sits 2"}}}, "--sits 2"),
         (

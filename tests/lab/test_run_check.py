@@ -75,7 +75,7 @@ def test_every_image_is_opened_once_and_a_run_takes_it_from_the_cache(tmp_path):
         tmp_path / "sites" / "site-1.yaml",
         experiment.data,
         cache,
-        opened=lambda: opened.append(1),
+        after_each_file=lambda: opened.append(1),
     )
     assert not opened
     # The run may begin in a folder that has these images alone.

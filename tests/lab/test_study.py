@@ -112,6 +112,28 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             "labels of b without sites: those of synthetic images cannot be bought",
         ),
         ({"seeds": []}, "seeds"),
+        ({"metrics": []}, "metrics"),
+        ({"metrics": ["acuracy"]}, "metrics among accuracy.* not acuracy"),
+        ({"metrics": ["accuracy", "accuracy"]}, "each of them once"),
+        ({"metrics": ["ece_adaptive"]}, "metrics among accuracy"),
+        ({"settings": {"key_metric": "recall_weighted"}}, "row lower: expected one of accuracy"),
+        (
+            {"rows": {"a": {**FILES, "sites": "few/{sed}"}}},
+            "sites with no other placeholder than {seed}, not few/{sed}",
+        ),
+        ({"sites": {"few/{}": "skin"}}, "no other placeholder than {seed}, not few/{}"),
+        ({"sites": {"few": "skin --seed {seed"}}, "no other placeholder than {seed}"),
+        ({"sites": {"few": "skin --labeled 1"}}, "unrecognized arguments: --labeled 1"),
+        ({"sites": {"few": "skin --labelled 7"}}, "labelled"),
+        ({"sites": {"few": "skin --out elsewhere"}}, "partition without --out"),
+        ({"sites": {"few": ""}}, "begins with a path below the data folder"),
+        (
+            {
+                "rows": {"a": FILES, "b": {**FILES, "settings": {"evaluate_every": 3}}},
+                "claims": [{"row": "a", "than": "b", "metric": "accuracy", "direction": "higher"}],
+            },
+            "one rule by which all rows stop",
+        ),
         ({"variants": {}}, "variants"),
     ],
 )

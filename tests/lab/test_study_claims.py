@@ -1,7 +1,9 @@
 """What a study may conclude: its claims, and what is refused to who would cheat."""
 
+import gc
 import json
 import math
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,12 @@ from fedward.cli import main
 from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.bounds import own_bounds_refusal, upper_bound
-from fedward.lab.bench.claims import claims_digest, holm, p_value, require_claims
+from fedward.lab.bench.claims import claims_digest, holm, p_value, require_as_recorded
 from fedward.lab.bench.evidence import bounds_refusal, bounds_unknown, regime_refusal
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.notes import notes
-from fedward.lab.bench.records import Curve, Cut, Record, add_records
+from fedward.lab.bench.records import Curve, ImageDigests, Record, add_records
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables, value_table
 from fedward.lab.bench.verdicts import claim_test, sentences
@@ -70,16 +72,20 @@ def test_overlapping_divisions_enlarge_the_variance_of_the_mean() -> None:
     ours, theirs = [0.02, 0.01, 0.03, 0.02, 0.02], [0.0] * 5
     t = 0.02 / (stats.tstd(ours) * math.sqrt(1 / 5 + 5 / 12))
     expected = 2 * stats.t.sf(t, 4)
-    assert p_value(ours, theirs, test_per_training=5 / 12) == pytest.approx(expected, rel=1e-9)
+    assert p_value(ours, theirs, test_train_ratio=5 / 12) == pytest.approx(expected, rel=1e-9)
     rows = {name: {**row, "sites": "few"} for name, row in ROWS.items()}
     study = study_of(partition="images.npz --sites 2 --resplit", sites={}, rows=rows)
-    assert study.test_per_training("all") == pytest.approx(5 / 12)
+    assert study.test_train_ratio("all", "ssfl") == pytest.approx(5 / 12)
     shares = "images.npz --sites 2 --val 0.1 --test 0.3"
     wider = study_of(partition=shares, sites={}, rows=rows)
-    assert wider.test_per_training("all") == pytest.approx(0.5)
+    assert wider.test_train_ratio("all", "ssfl") == pytest.approx(0.5)
     cuts = {"few/{seed}": "images.npz --sites 2 --seed {seed}", "all/{seed}": f"{shares} --seed 1"}
-    assert study_of(sites=cuts).test_per_training("all") == pytest.approx(0.5), "the largest"
-    assert study_of(sites={}).test_per_training("all") == 0, "no data set is divided again"
+    several = study_of(sites=cuts)
+    assert several.test_train_ratio("all", "ssfl") == pytest.approx(5 / 12)
+    assert several.test_train_ratio("all", "upper") == pytest.approx(0.5)
+    assert study_of(sites={}).test_train_ratio("all", "ssfl") is None, "cut by hand"
+    drawn = {name: {**row, "sites": ""} for name, row in ROWS.items()}
+    assert study_of(sites={}, rows=drawn).test_train_ratio("all", "ssfl") == 0, "drawn anew"
     with pytest.raises(ValueError, match="--val and --test below 1 together, not 1"):
         study_of(partition="images.npz --sites 2 --val 0.5 --test 0.5", sites={}, rows=rows)
     with pytest.raises(ValueError, match="unrecognized arguments: --labelled-s"):
@@ -87,8 +93,9 @@ def test_overlapping_divisions_enlarge_the_variance_of_the_mean() -> None:
 
 
 def test_a_difference_that_the_overlap_may_explain_is_said_to_be_of_these_images_only() -> None:
-    rows = {name: {**row, "sites": "few"} for name, row in ROWS.items()}
-    cut = {"partition": "images.npz --sites 2", "sites": {}, "rows": rows}
+    sites = {"lower": "few", "ssfl": "few", "upper": "all"}
+    rows = {name: {**row, "sites": sites[name]} for name, row in ROWS.items()}
+    cut = {"partition": "images.npz --sites 2 --labelled 0.1", "sites": {}, "rows": rows}
     study = study_of(claims=[BETTER], **cut)
     only = "It is shown only for divisions of these images: with allowance for overlap, p = 0.111."
     for level, is_only in ((0.612, True), (0.65, False)):
@@ -97,6 +104,21 @@ def test_a_difference_that_the_overlap_may_explain_is_said_to_be_of_these_images
         assert "**shown**" in sentence
         assert "; with allowance for overlapping divisions p = 0." in sentence
         assert (only in in_short(results, [results])) == is_only
+
+
+def test_an_overlap_that_is_not_known_is_never_allowed_for() -> None:
+    """Site files that were cut by hand may divide the same images in each repetition."""
+    by_hand = {"few/{seed}": SITES["few/{seed}"]}
+    claim = {**BETTER, "than": "upper", "direction": "lower"}
+    for cuts in ({}, by_hand):
+        study = study_of(claims=[claim], sites=cuts)
+        results = results_of(study)
+        (sentence,) = sentences(results, [results])
+        assert "**shown**" in sentence
+        assert sentence.endswith("; how far the divisions of its images overlap is unknown.")
+        only = "It is shown only for divisions of these images, whose overlap is unknown."
+        assert only in in_short(results, [results])
+        assert claim_test(results, study.claims[0]).p_overlapping == 1
 
 
 def test_holm_corrects_by_hand() -> None:
@@ -140,7 +162,8 @@ def test_a_claim_on_a_share_is_tested_against_that_share() -> None:
     assert claims_digest(study_of(claims=[{**BETTER, "share": 0.9}])) != claims_digest(CLAIMED)
 
 
-GRID = {"a": {"title": "3-1"}, "b": {"title": "1-3"}}
+GRID = {"a": {"title": "3-1"}, "b": {"title": "1-3", "labelled": 0.1}}
+"""The second variant has references of its own, as it has its own share of labels."""
 MEAN = {**BETTER, "mean_over": ["a", "b"]}
 
 
@@ -174,7 +197,7 @@ def test_a_claim_on_a_grid_needs_every_cell_to_meet_the_rules() -> None:
     undoubled = {
         cell: record for cell, record in lines.items() if not (cell.variant == "b" and cell.doubled)
     }
-    assert "**not judged**, *SSFL, 1-3*: convergence not shown." in said(study, undoubled)
+    assert "**not judged**, *1-3: SSFL*: convergence not shown." in said(study, undoubled)
     alike = {
         cell: with_test(record, accuracy=0.6) if cell[:2] == ("b", "upper") else record
         for cell, record in lines.items()
@@ -264,18 +287,30 @@ def test_a_run_that_is_not_twice_as_long_shows_no_convergence(cheat: str) -> Non
 @pytest.mark.parametrize("other", [-0.05, 0.05])
 def test_changes_of_several_seeds_count_by_their_mean(other: float) -> None:
     """A rise and a fall by as much leave the mean, on which the claim is, where it was."""
-    lines = lines_of(CLAIMED)
-    (first,) = (cell for cell, record in lines.items() if record.doubled and record.row == "ssfl")
+    study = study_of(claims=[BETTER], doubled=[1, 2])
+    lines = lines_of(study)
+    (first, _) = (cell for cell, record in lines.items() if record.doubled and record.row == "ssfl")
     for seed, change in ((1, 0.05), (2, other)):
         usual = lines[first._replace(seed=seed, doubled=False)]
         value = usual.test["global"]["accuracy"] + change
         longer = with_test(replace(usual, doubled=True, rounds=2 * usual.rounds), accuracy=value)
         lines[first._replace(seed=seed)] = longer
-    sentence = said(CLAIMED, lines)
+    sentence = said(study, lines)
     if other < 0:
         assert "**shown**" in sentence
     else:
         assert "not converged: twice the rounds change it by 0.050" in sentence
+
+
+def test_a_table_says_of_how_many_seeds_twice_the_rounds_ran() -> None:
+    """Not how many the study names."""
+    study = study_of(doubled=[1, 2, 3])
+    lines = lines_of(study)
+    assert "convergence, by the mean of 3 seeds" in further_tables(results_of(study, lines))
+    for cell in list(lines):
+        if cell.doubled and (cell.seed == 3 or (cell.row == "ssfl" and cell.seed == 2)):
+            del lines[cell]
+    assert "convergence, by the mean of 1 to 2 seeds" in further_tables(results_of(study, lines))
 
 
 def test_twice_the_rounds_are_for_seeds_that_run() -> None:
@@ -302,23 +337,46 @@ def test_doubled_rounds_are_in_no_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "covered"),
     [
-        {"repetition": "weights"},
-        {"cut": Cut("test 1", "labels 1")},
-        {"cut": Cut("test 1", "labels 2")},
+        ({"repetition": "weights"}, "repetitions that are not known to differ in all images"),
+        (
+            {"cut": ImageDigests("test 1", "labels 1")},
+            "first weights only; the images and labels were the same",
+        ),
     ],
-    ids=["said so", "equal images", "equal test images"],
+    ids=["said so", "equal images"],
 )
-def test_equal_data_under_all_seeds_shows_no_difference(fields: dict[str, Any]) -> None:
+def test_equal_data_under_all_seeds_shows_no_difference(
+    fields: dict[str, Any], covered: str
+) -> None:
     """However large it is, and whatever the lines say."""
     lines = changed(lines_of(CLAIMED), "ssfl", **fields)
     sentence = said(CLAIMED, lines)
     assert "**not judged**" in sentence
     assert "*SSFL*: its repetitions are not of different images and labels" in sentence
     results = results_of(CLAIMED, lines)
-    assert "**Intervals** of SSFL are over" in notes(results, [results])
+    assert f"**Intervals** of SSFL are over {covered}" in notes(results, [results])
     assert "**Intervals**" not in notes(results_of(CLAIMED), [results_of(CLAIMED)])
+
+
+@pytest.mark.parametrize(
+    ("test", "labels", "covered"),
+    [
+        ("test", "labels {seed}", "labelled images only; the test images were the same"),
+        ("test {seed}", "labels", "test images only; the labelled images were the same"),
+    ],
+)
+def test_what_intervals_cover_is_said_of_the_images_that_lines_have(
+    test: str, labels: str, covered: str
+) -> None:
+    """A cut by another seed may keep the data set's own split, or the same labels."""
+    lines = lines_of(CLAIMED)
+    for cell, record in lines.items():
+        digests = ImageDigests(test.format(seed=cell.seed), labels.format(seed=cell.seed))
+        lines[cell] = replace(record, cut=digests)
+    results = results_of(CLAIMED, lines)
+    assert f"**Intervals** are over first weights and {covered}. No" in notes(results, [results])
 
 
 def test_a_federation_below_raw_pixels_is_no_regime() -> None:
@@ -346,7 +404,7 @@ def test_each_reference_on_raw_pixels_has_to_be_beaten() -> None:
 def test_sites_alone_and_pooled_training_are_no_federation() -> None:
     rows = {**ROWS, "pooled": {**ROWS["upper"], "title": "Pooled", "sites": "pooled/{seed}"}}
     rows["alone"] = {**ROWS["upper"], "title": "Alone", "alone": True}
-    sites = {**SITES, "pooled/{seed}": "images.npz --seed {seed} --pooled"}
+    sites = {**SITES, "pooled/{seed}": "images.npz --sites 3 --seed {seed} --pooled"}
     study = study_of(rows=rows, sites=sites, claims=[BETTER])
     lines = lines_of(study, {"pooled": 0.95, "alone": 0.95, "upper": 0.5})
     results = results_of(study, {**lines, **reference(study, [0.6, 0.59, 0.6, 0.6, 0.61])})
@@ -410,6 +468,29 @@ def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     assert own_bounds_refusal(results_of(study, strong), "all", "accuracy") == ""
 
 
+def test_a_lower_bound_of_all_labels_withholds_every_metric() -> None:
+    """One that hardly trains is far below the upper bound, and says nothing of labels."""
+    rows = {**ROWS, "once": {**ROWS["upper"], "title": "One round"}}
+    study = study_of(rows=rows, lower="once")
+    results = results_of(study, lines_of(study, {"once": 0.2}))
+    for metric in ("accuracy", "f1_macro"):
+        reason = bounds_refusal(results, "all", metric)
+        assert reason == "the lower bound sees the labels of the upper one"
+    assert "0.7" not in value_table(results)
+
+
+def test_accuracy_that_is_withheld_is_not_shown_over_all_images_either() -> None:
+    study = study_of(metrics=["f1_macro", "accuracy"])
+    lines = lines_of(study)
+    assert "accuracy of all test images" in further_tables(results_of(study, lines))
+    for seed in SEEDS:
+        cell = Cell("all", "upper", seed)
+        lines[cell] = with_test(lines[cell], accuracy=0.6)
+    results = results_of(study, lines)
+    assert bounds_refusal(results, "all", "f1_macro") == ""
+    assert "accuracy of all test images" not in further_tables(results)
+
+
 def test_no_test_value_chooses_itself_as_the_upper_bound() -> None:
     lines = {cell: r for cell, r in lines_of(CLAIMED).items() if not r.reference}
     lucky = reference(CLAIMED, [0.99] * 5)
@@ -461,9 +542,24 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
         assert refusal.endswith("in the same runs of *Bounded*")
         assert bounds_refusal(here, variant, "accuracy") == ""
     assert "| fixed | 5 | withheld: bounds not apart" in further_tables(here)
+    spelt = {"few/{seed}": "images.npz --labelled=.10 --sites 3 --seed {seed}"}
+    respelt = loose.model_copy(update={"sites": {**SITES, **spelt}})
+    refusal = bounds_refusal(results_of(respelt, ours, there), "fixed", "f1_macro")
+    assert refusal.endswith("in the same runs of *Bounded*"), "it is the same cut"
     other = loose.model_copy(update={"settings": {"learning_rate": 0.5}})
     apart = {cell: line(other, cell, 0.6) for cell in other.cells()}
     assert bounds_refusal(results_of(other, apart, there), "fixed", "f1_macro") == ""
+
+
+def test_what_is_found_in_results_is_kept_no_longer_than_these() -> None:
+    results = results_of(CLAIMED)
+    assert bounds_refusal(results, "all", "accuracy") == ""
+    assert regime_refusal(results, "all") == ""
+    assert same_labels(results, "all", "lower", "ssfl")
+    gone = weakref.ref(results)
+    del results
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_study_without_bounds_says_nothing_of_unlabelled_images() -> None:
@@ -497,16 +593,16 @@ def test_claims_added_after_the_run_are_refused(
 ) -> None:
     before = study_of()
     lines = {Cell("all", "ssfl", 1): line(before, Cell("all", "ssfl", 1), 0.7)}
-    require_claims(before, tmp_path, lines)
+    require_as_recorded(before, tmp_path, lines)
     more = study_of(claims=[BETTER, {**BETTER, "metric": "f1_macro"}])
     turned = study_of(claims=tuple(reversed(more.claims)))
     assert claims_digest(more) == claims_digest(turned) != claims_digest(CLAIMED)
     with pytest.raises(ConfigError, match="found one without claims"):
-        require_claims(CLAIMED, tmp_path, lines)
+        require_as_recorded(CLAIMED, tmp_path, lines)
     with pytest.raises(ConfigError, match="found one recorded under others"):
-        require_claims(more, tmp_path, lines_of(CLAIMED))
+        require_as_recorded(more, tmp_path, lines_of(CLAIMED))
     with pytest.raises(ConfigError, match="found one recorded under others"):
-        require_claims(before, tmp_path, lines_of(CLAIMED))
+        require_as_recorded(before, tmp_path, lines_of(CLAIMED))
     file = tmp_path / "study.json"
     file.write_text(json.dumps(CLAIMED.model_dump(mode="json")))
     add_records(tmp_path / "results.jsonl", lines.values())
@@ -583,7 +679,7 @@ def test_a_reference_that_is_left_out_is_noticed(
     ]
     add_records(tmp_path / "results.jsonl", left)
     assert main(words) == 2
-    missing = f"all seed {seeds[0]}: expected 4 references, found 3, without "
+    missing = f"all seed {seeds[0]}: expected 4 references of the study's images, found 3, without "
     assert missing in capsys.readouterr().err
 
 

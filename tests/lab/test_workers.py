@@ -22,7 +22,7 @@ from fedward.cli import main
 from fedward.config import DERMOSCOPY, SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.lab.workers import Workers
 from fedward.nets.small_cnn import SmallCNN
 from fedward.protocol.wire import Message
@@ -133,7 +133,7 @@ def test_sites_that_leave_memory_change_nothing(
 def test_the_sites_that_worked_last_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transport = LocalTransport(EXPERIMENTS["fedal"], SITES, tmp_path)
+    transport = LocalTransport(Sites(EXPERIMENTS["fedal"], tmp_path), SITES)
     sizes = [transport.client(name).data.bytes_in_memory for name in SITES]  # type: ignore[attr-defined]
     assert [transport.client(name).image_bytes for name in SITES] == sizes
     transport._drop_some()

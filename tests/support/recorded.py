@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedward.lab.bench.claims import claims_digest
-from fedward.lab.bench.records import Curve, Cut, Record
-from fedward.lab.bench.reference_runs import reference_settings
+from fedward.lab.bench.claims import recorded_under
+from fedward.lab.bench.records import Curve, ImageDigests, Record
+from fedward.lab.bench.reference_runs import reference_cells, reference_settings
+from fedward.lab.bench.references import Reference
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
@@ -19,8 +20,8 @@ ROWS = {
     "upper": {"title": "FedAvg, all labels", "job": "fedavg", "sites": "all/{seed}"},
 }
 SITES = {
-    "few/{seed}": "images.npz --seed {seed} --labelled 0.1",
-    "all/{seed}": "images.npz --seed {seed}",
+    "few/{seed}": "images.npz --sites 3 --seed {seed} --labelled 0.1",
+    "all/{seed}": "images.npz --sites 3 --seed {seed}",
 }
 METRICS = ("accuracy", "balanced_accuracy", "f1_macro", "f1_weighted", "pooled")
 LEVEL = {"lower": 0.6, "ssfl": 0.7, "upper": 0.8}
@@ -36,7 +37,7 @@ OWN = {
 
 def study_of(**changes: Any) -> Study:
     """Return a study of three rows in which few and all labels are apart."""
-    fields = {"title": "Three rows", "rows": ROWS, "sites": SITES, "seeds": SEEDS}
+    fields = {"title": "Three rows", "rows": ROWS, "sites": SITES, "seeds": SEEDS, "doubled": [1]}
     bounds = {"own": "ssfl", "lower": "lower", "upper": "upper"}
     return Study.model_validate({**fields, **bounds, **changes})
 
@@ -66,24 +67,26 @@ def bare(cell: Cell) -> Record:
         picks={},
         metric="accuracy",
         repetition="weights",
-        cut=Cut("test", "labels"),
+        cut=ImageDigests("test", "labels"),
+        doubled=cell.doubled,
     )
 
 
 def line(study: Study, cell: Cell, value: float, rounds: int = 8) -> Record:
-    """Return a line whose every metric has one value, of images that differ by seed."""
+    """Return a line of one site whose every metric has one value, of images that differ by seed."""
     values = dict.fromkeys(METRICS, value)
-    return replace(
+    made = replace(
         bare(cell),
         settings=study.experiment(cell).model_dump(mode="json"),
         rounds=rounds,
         curve=flat(value, rounds),
         test={"global": values, "last": values},
+        sites={"site-1": {"images": 10.0, **dict.fromkeys(METRICS[:-1], value)}},
         repetition="data and weights",
-        cut=Cut(f"test {cell.seed}", f"labels {cell.seed}"),
+        cut=ImageDigests(f"test {cell.seed}", f"labels {cell.seed}"),
         by_group={name: {"deviation": 0.01} for name in METRICS},
-        claims=claims_digest(study),
     )
+    return recorded_under(study, made)
 
 
 def reference(
@@ -94,8 +97,8 @@ def reference(
     named = {**usual, **(kind or {})}
     lines = {}
     for seed, value in zip(SEEDS, values, strict=True):
-        cell = Cell(study.first_variant, " ".join(named.values()), seed)
-        first = Cell(study.first_variant, next(iter(study.rows)), seed)
+        cell = Cell(study.first_variant, str(Reference(**named)), seed)
+        (first,) = reference_cells(study, [cell])
         made = line(study, first, value, rounds=1)
         settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
         lines[cell] = replace(made, row=cell.row, reference=named, settings=settings)
@@ -117,10 +120,7 @@ def lines_of(study: Study, level: Mapping[str, float] | None = None) -> dict[Cel
     for cell in study.cells():
         at = SEEDS.index(cell.seed)
         value = means[cell.row] + SCATTER[at] + OWN.get(cell.row, OWN["lower"])[at]
-        lines[cell] = line(study, cell, value)
-        if cell.seed == SEEDS[0]:
-            doubled = cell._replace(doubled=True)
-            lines[doubled] = replace(line(study, doubled, value, rounds=16), doubled=True)
+        lines[cell] = line(study, cell, value, rounds=16 if cell.doubled else 8)
     return lines
 
 
@@ -132,6 +132,9 @@ def results_of(
 
 
 def with_test(record: Record, **values: float) -> Record:
-    """Return a line with other test values in the best round."""
-    test = {**record.test, "global": {**record.test["global"], **values}}
-    return replace(record, test=test)
+    """Return a line with other test values in the best round, and as its site has them."""
+    pooled = {"pooled": values["accuracy"]} if "accuracy" in values else {}
+    best = {**record.test["global"], **values, **pooled}
+    sites = {site: {**of_site, **values} for site, of_site in record.sites.items()}
+    last = best if record.reference else record.test["last"]
+    return replace(record, test={"global": best, "last": last}, sites=sites)

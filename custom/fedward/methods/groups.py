@@ -56,6 +56,11 @@ class WFedAvgSettings(AllImages):
 
     The paper uses one vector, RSCFed's code the sum."""
 
+    @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """See :attr:`fedward.methods.settings.Settings.counted_in_rounds`."""
+        return [*super().counted_in_rounds, "warm_up"]
+
 
 @dataclass
 class GroupedState(ServerState):

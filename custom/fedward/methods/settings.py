@@ -109,6 +109,14 @@ class Settings(BaseModel):
         return [StepSize("learning_rate", self.learning_rate, self.optimizer)]
 
     @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """Settings that say after how many rounds something happens.
+
+        A run that is stretched over more rounds has them larger by the same factor.
+        """
+        return ["rounds"]
+
+    @property
     def pull(self) -> float:
         """Weight of a quadratic loss term that pulls a site's model towards the one it received."""
         return 0.0

@@ -61,7 +61,7 @@ def best_of(candidates: Sequence[Candidate]) -> Best:
     return Best(values, chosen)
 
 
-def apart(upper: Sequence[float], lower: Sequence[float]) -> bool:
+def interval_above_zero(upper: Sequence[float], lower: Sequence[float]) -> bool:
     """Return whether the 95 % interval of the paired difference upper - lower lies above 0."""
     low = paired_difference(upper, lower).low
     return low is not None and low > 0
@@ -81,6 +81,9 @@ def upper_bound(results: Results, variant: str, metric: str) -> Best:
     A row has all labels if it sees those that the study's ``upper`` row sees: sites cut in the
     same way, no row that bought labels, and the same share of them. Centralised training, whose
     cut differs by ``--pooled`` alone, is among them, and so are sites alone.
+
+    Raises:
+        KeyError: a line has no value of the metric.
     """
     variant = variant_of_bounds(results, variant)
     candidates = with_all_labels(results, variant, metric, results.study.rows_of(variant))
@@ -120,14 +123,21 @@ def has_bounds(results: Results, variant: str) -> bool:
 def own_bounds_refusal(results: Results, variant: str, metric: str) -> str:
     """Return why a variant must not be shown in a metric by the bounds of its own study.
 
-    Its upper bound must be shown to beat its lower bound; empty if it is, or without bounds.
+    Its upper bound must be shown to beat its lower bound, which is of fewer labels; empty if it is,
+    or without bounds.
+
+    Raises:
+        KeyError: a line has no value of the metric.
     """
     upper_values, lower_values = _values_of_bounds(results, variant, metric)
     if not upper_values:
         return ""
+    study = results.study
+    if same_labels(results, variant_of_bounds(results, variant), study.lower, study.upper):
+        return "the lower bound sees the labels of the upper one"
     if len(upper_values) == 1:
         return "a single seed"
-    if apart(upper_values, lower_values):
+    if interval_above_zero(upper_values, lower_values):
         return ""
     return f"bounds not apart: {gap_text(paired_difference(upper_values, lower_values))}"
 

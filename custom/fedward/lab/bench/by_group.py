@@ -14,11 +14,9 @@ from fedward.evaluation.arrays import Counts, Values
 from fedward.evaluation.confusion import ConfusionCounts
 from fedward.evaluation.intervals import RESAMPLES
 from fedward.evaluation.names import OF_ANSWERS
-from fedward.lab.bench.records import Record
+from fedward.lab.bench.records import DIGITS, Record
 from fedward.seeds import numpy_generator
 
-_DIGITS = 5
-"""Decimal places of kept deviations."""
 _HALF_WIDTH = 1.96
 """Half of a 95 % interval in standard deviations."""
 
@@ -35,7 +33,9 @@ class Answered:
     """(N,) class that the model answers, in [0, K)."""
 
 
-def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, float]]:
+def bootstrap_standard_errors(
+    sites: Sequence[Answered], classes: int
+) -> dict[str, dict[str, float]]:
     """Return metric -> ``deviation``: its standard deviation over 1,000 resamples of groups.
 
     The value of a resample is the mean over sites, as everywhere. A site without test images has no
@@ -52,7 +52,7 @@ def deviations(sites: Sequence[Answered], classes: int) -> dict[str, dict[str, f
     found: dict[str, dict[str, float]] = {}
     for metric in OF_ANSWERS:
         means = np.mean([values[metric] for values in resampled], axis=0)
-        found[metric] = {"deviation": round(float(means.std(ddof=1)), _DIGITS)}
+        found[metric] = {"deviation": round(float(means.std(ddof=1)), DIGITS)}
     return found
 
 
@@ -100,7 +100,7 @@ def metrics_of(images: Counts, true_positives: Counts, answers: Counts) -> dict[
     }
 
 
-def group_interval(records: Collection[Record], metric: str) -> float | None:
+def half_width_over_groups(records: Collection[Record], metric: str) -> float | None:
     """Return half the 95 % interval over groups of test images; None if it was not recorded.
 
     1.96 times the mean over repetitions of the standard deviation over resampled groups.

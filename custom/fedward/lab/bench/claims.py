@@ -1,6 +1,7 @@
 """Claims of a study: which ones it had before it ran, and the tests that they are put to."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 
@@ -40,8 +41,46 @@ def _digest(claim: Claim) -> str:
     return digest(fields)
 
 
-def require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
-    """Raise ConfigError unless every line was recorded under the claims that the study has now."""
+def judged_by(study: Study) -> str:
+    """Return the SHA-256 of what judges a study's values besides its claims.
+
+    That is its bounds, its seeds and those of twice the rounds, and its metrics. Each recorded line
+    keeps it. The order of seeds does not matter.
+    """
+    fields = study.model_dump(mode="json", include={"lower", "upper", "metrics"})
+    return digest({**fields, "seeds": sorted(study.seeds), "doubled": sorted(study.doubled)})
+
+
+def recorded_under(study: Study, record: Record) -> Record:
+    """Return a new line with the digests of what its study claims and is judged by."""
+    return replace(record, claims=claims_digest(study), judged_by=judged_by(study))
+
+
+def require_as_recorded(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Refuse claims, bounds, seeds and metrics that were changed after the runs.
+
+    Args:
+        study: as its file has it.
+        file: of the recorded lines.
+        records: the lines. Older ones keep their claims alone.
+
+    Raises:
+        ConfigError: a line was recorded under others than the study has now.
+    """
+    _require_claims(study, file, records)
+    wanted = judged_by(study)
+    for cell, record in records.items():
+        if record.judged_by not in ("", wanted):
+            raise ConfigError(
+                f"{file}, {cell}",
+                "Put back lower, upper, seeds, doubled and metrics under which it was recorded, or "
+                "delete the runs and their lines, and run the study again.",
+                expected="a result recorded under the bounds, seeds and metrics of the study",
+                found="one recorded under others",
+            )
+
+
+def _require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
     wanted = claims_digest(study)
     for cell, record in records.items():
         if record.claims != wanted:
@@ -55,7 +94,7 @@ def require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) -> 
 
 
 def p_value(
-    ours: Sequence[float], theirs: Sequence[float], *, test_per_training: float = 0.0
+    ours: Sequence[float], theirs: Sequence[float], *, test_train_ratio: float = 0.0
 ) -> float:
     """Return the two-sided p-value of the paired t test that both have the same mean.
 
@@ -65,7 +104,7 @@ def p_value(
     Args:
         ours: the value of each repetition.
         theirs: likewise, in the same order.
-        test_per_training: test images for each training image, where the repetitions divide the
+        test_train_ratio: test images for each training image, where the repetitions divide the
             same images again. Their values are alike, as the divisions overlap, and this ratio
             makes the variance of the mean larger (Nadeau and Bengio, *Inference for the
             generalization error*, Machine Learning 2003, the corrected resampled t test). 0: the
@@ -77,7 +116,7 @@ def p_value(
         return 1.0
     from scipy.special import stdtr  # type: ignore[import-untyped,unused-ignore]
 
-    statistic = gap.mean / (gap.sd * sqrt(1 / gap.n + test_per_training))
+    statistic = gap.mean / (gap.sd * sqrt(1 / gap.n + test_train_ratio))
     return float(2 * stdtr(gap.n - 1, -abs(statistic)))
 
 

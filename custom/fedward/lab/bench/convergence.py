@@ -20,7 +20,11 @@ LATE = 0.75
 
 
 def half_interval(values: Sequence[float]) -> float | None:
-    """Return half the width of the 95 % interval of the values' mean; None for one value."""
+    """Return half the width of the 95 % interval of the values' mean; None for one value.
+
+    Raises:
+        ConfigError: there is no value, or one is not finite.
+    """
     interval = mean_and_interval(values)
     if interval.low is None or interval.high is None:
         return None
@@ -62,6 +66,9 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
         records: the row's results.
         doubled: those with twice the rounds; see :func:`change_by_doubling`.
         metric: name of the metric.
+
+    Raises:
+        KeyError: a line has no value of the metric.
     """
     if not records:
         return NOT_RUN
@@ -105,6 +112,10 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
     Args:
         records: the row's results, at least one.
         metric: name of the metric.
+
+    Raises:
+        KeyError: a line has no value of the metric.
+        ValueError: there is no result.
     """
     best_shares = []
     for record in records:

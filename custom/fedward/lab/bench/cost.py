@@ -3,36 +3,25 @@
 import io
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fedward.console.listener import Listener
 from fedward.lab.bench.markdown import Table
-from fedward.lab.bench.reference_runs import (
-    Repetitions,
-    missing_references,
-    run_references,
-)
+from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.study import Cell
 from fedward.lab.simulation import Simulation
 from fedward.methods import method_of
 from fedward.storage.rows import RoundRow, read_rows
 
+if TYPE_CHECKING:
+    from fedward.lab.bench.runs import Bench
+
 TIMED_ROUNDS = 3
 """Rounds that are timed; models are evaluated before the first one, and after the second."""
-
-
-class Missing(Repetitions, Protocol):
-    """A study whose runs may be missing; see :class:`fedward.lab.bench.runs.Bench`."""
-
-    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells without a kept result of the same settings."""
-
-    def folders(self, cell: Cell) -> Mapping[str, Path]:
-        """Return site -> folder of its run if sites are alone; "" is for all together."""
 
 
 class _Enough(Exception):  # noqa: N818 - not an error
@@ -67,7 +56,7 @@ class Timed:
         return self.start + rounds * self.round + (rounds // every + 1) * self.evaluation
 
 
-def cost(work: Missing, cells: Sequence[Cell], workers: int) -> str:
+def cost(work: "Bench", cells: Sequence[Cell], workers: int) -> str:
     """Return a table of the missing runs and their hours, after timing each row once.
 
     References of one repetition are fitted and kept, and those of the others taken to last as long.
@@ -105,7 +94,7 @@ def cost(work: Missing, cells: Sequence[Cell], workers: int) -> str:
     return f"{table.markdown()}\n\n{total}: about {hours / workers:.1f} hours, {workers} at once"
 
 
-def _timed(work: Missing, cell: Cell) -> Timed:
+def _timed(work: "Bench", cell: Cell) -> Timed:
     """Return how long a run of a cell takes; one of its sites is timed if they are alone."""
     experiment = work.experiment(cell).model_copy(update={"evaluate_every": 2})
     files = work.files_of(cell)

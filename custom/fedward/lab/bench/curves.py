@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fedward.evaluation import mean_and_interval
 from fedward.evaluation.names import SCORES
-from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.evidence import bounds_refusal
+from fedward.lab.bench.markdown import interval_text, metric_name
 from fedward.lab.bench.records import Curve
 from fedward.lab.bench.results import Results
 from fedward.report.drawing import INK, SERIES, axes_of
@@ -21,7 +22,7 @@ _NAME_LENGTH = 34
 _NAME_HEIGHT = 0.16
 """Height of a line of a name."""
 Line: TypeAlias = Mapping[int, list[float]]
-"""Place on the horizontal axis -> values by seed."""
+"""Place on the horizontal axis -> the value of each repetition there."""
 
 
 class _Plot(NamedTuple):
@@ -34,12 +35,13 @@ class _Plot(NamedTuple):
 
 
 def draw_curves(results: Results) -> Any:
-    """Return the figure; None without a row that has run.
+    """Return the figure; None without a row that has run and may be shown.
 
     Lines are means over repetitions, with their 95 % intervals as bands. Where variants differ by
     their share of labels, they show the study's first metric on test images over this share; where
     labels are bought, over their number; else over rounds. Lines that recorded no test values of
-    this metric show the metric that chooses rounds, on validation images.
+    this metric in each round show the metric that chooses rounds, on validation images. A variant
+    in which the metric is withheld has no line.
     """
     plot = _plot(results)
     if not plot.lines:
@@ -63,6 +65,19 @@ def draw_curves(results: Results) -> Any:
 def has_curves(results: Results) -> bool:
     """Return whether :func:`draw_curves` has a line to draw."""
     return bool(_plot(results).lines)
+
+
+def plotted(results: Results) -> list[str]:
+    """Return what the figure shows, in words and numbers; empty if there is none."""
+    plot = _plot(results)
+    if not plot.lines:
+        return []
+    texts = [plot.x_label, plot.y_label]
+    for row, line in plot.lines.items():
+        title = results.study.rows[row].title
+        points = [f"{place}: {interval_text(values, '')}" for place, values in line.items()]
+        texts.append(f"{title}: {'; '.join(points)}")
+    return texts
 
 
 def shown_rows(results: Results) -> list[str]:
@@ -106,16 +121,20 @@ def _plot(results: Results) -> _Plot:
         if results.has_run(variant, row)
     }
     of_all = [curve for by_seed in curves.values() for curve in by_seed]
-    if any(len(set(curve.labels)) > 1 for curve in of_all):
-        lines = {row: _over_labels(by_seed, metric) for row, by_seed in curves.items()}
-        return _Plot("labels at all sites", test_label, _drawn(lines), metric in SCORES)
-    if all(metric in curve.test for curve in of_all):
-        lines = {row: _over_rounds(by_seed, metric) for row, by_seed in curves.items()}
-        return _Plot("round", test_label, _drawn(lines), metric in SCORES)
-    key_metrics = {study.experiment(cell).key_metric for cell in study.cells([variant])}
-    label = f"{', '.join(map(metric_name, sorted(key_metrics)))}, validation"
-    lines = {row: _over_rounds(by_seed) for row, by_seed in curves.items()}
-    return _Plot("round", label, _drawn(lines), key_metrics <= SCORES)
+    shown_metrics = {metric}
+    y_label = test_label
+    on_test = metric
+    if any(len(curve.test.get(metric, ())) != len(curve.round) for curve in of_all):
+        shown_metrics = {study.experiment(cell).key_metric for cell in study.cells([variant])}
+        y_label = f"{', '.join(map(metric_name, sorted(shown_metrics)))}, validation"
+        on_test = ""
+    if any(bounds_refusal(results, variant, shown) for shown in shown_metrics):
+        curves = {}
+    over_labels = any(len(set(curve.labels)) > 1 for curve in of_all)
+    over = _over_labels if over_labels else _over_rounds
+    lines = {row: over(by_seed, on_test) for row, by_seed in curves.items()}
+    x_label = "labels at all sites" if over_labels else "round"
+    return _Plot(x_label, y_label, _drawn(lines), shown_metrics <= SCORES)
 
 
 def _drawn(lines: Mapping[str, Line]) -> dict[str, Line]:
@@ -179,36 +198,49 @@ def _over_labelled_share(results: Results, row: str, metric: str) -> Line:
     study = results.study
     line: dict[int, list[float]] = {}
     for name, variant in study.variants.items():
-        if row in study.rows_of(name) and results.has_run(name, row):
+        if row not in study.rows_of(name) or bounds_refusal(results, name, metric):
+            continue
+        if results.has_run(name, row):
             percentage = round(100 * (variant.labelled or 0))
             line[percentage] = list(results.test_values(name, row, metric).values())
     return dict(sorted(line.items()))
 
 
-def _over_rounds(curves: Sequence[Curve], metric: str = "") -> Line:
-    """Return round -> test values of a metric by seed; without a metric, validation values."""
+def _values(curve: Curve, metric: str) -> Sequence[float]:
+    """Return the test values of a metric by round; without a metric, the validation values."""
+    return curve.test[metric] if metric else curve.val
+
+
+def _over_rounds(curves: Sequence[Curve], metric: str) -> Line:
+    """Return round -> value of each repetition; see :func:`_values`."""
     line: dict[int, list[float]] = {}
     for curve in curves:
-        values = curve.test[metric] if metric else curve.val
-        for round_, value in zip(curve.round, values, strict=True):
+        for round_, value in zip(curve.round, _values(curve, metric), strict=True):
             line.setdefault(round_, []).append(value)
     return dict(sorted(line.items()))
 
 
 def _over_labels(curves: Sequence[Curve], metric: str) -> Line:
-    """Return number of labels -> the last test value with as many labels, by seed.
+    """Return number of labels -> value of each repetition, in the last round with as many labels.
 
-    Seeds may have bought different numbers of labels: the place is their mean.
+    Repetitions may have other numbers of labels, and ask for them in other rounds: each has the
+    value of its last number until it has more. Places begin where all repetitions have labels.
+
+    Args:
+        curves: of the repetitions of a row, at least one.
+        metric: as of :func:`_values`.
     """
-    last_values: list[dict[int, float]] = []
-    for curve in curves:
-        if curve.labels:
-            last_values.append(dict(zip(curve.labels, curve.test[metric], strict=True)))
+    last_values = [
+        dict(zip(curve.labels, _values(curve, metric), strict=True))
+        for curve in curves
+        if curve.labels
+    ]
     if not last_values:  # All labels are there from the start.
-        return {0: [curve.test[metric][-1] for curve in curves]}
+        return {0: [_values(curve, metric)[-1] for curve in curves]}
+    first = max(min(values) for values in last_values)
+    places = sorted({labels for values in last_values for labels in values if labels >= first})
     line: dict[int, list[float]] = {}
-    for steps in zip(*(values.items() for values in last_values), strict=True):
-        label_counts = [labels for labels, _ in steps]
-        place = round(sum(label_counts) / len(label_counts))
-        line[place] = [value for _, value in steps]
+    for place in places:
+        reached = [max(labels for labels in values if labels <= place) for values in last_values]
+        line[place] = [values[at] for values, at in zip(last_values, reached, strict=True)]
     return line

@@ -4,7 +4,7 @@ from fedward.lab.bench.comparisons import additional_cost, paired_gap, relative_
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import Table, full_title, gap_text, metric_name, row_title
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Place
+from fedward.lab.bench.study import RowOfVariant
 
 
 def lower_bound_table(results: Results) -> str:
@@ -82,7 +82,7 @@ def relative_table(results: Results) -> str:
     return table.markdown() if table.lines else ""
 
 
-def _gap(results: Results, ours: Place, theirs: Place, metric: str) -> str:
+def _gap(results: Results, ours: RowOfVariant, theirs: RowOfVariant, metric: str) -> str:
     """Return the difference of two rows, unless it is withheld; empty if no seed has both."""
     if any(bounds_refusal(results, variant, metric) for variant, _ in (ours, theirs)):
         return "withheld"

@@ -6,23 +6,22 @@ repetitions of different images and labels. A study is judged by those that shar
 """
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import chain
 
 from fedward.lab.bench.bounds import has_bounds, own_bounds_refusal
 from fedward.lab.bench.convergence import unconverged
 from fedward.lab.bench.regime import NO_REFERENCE, own_regime_refusal
 from fedward.lab.bench.repetition import data_varied
-from fedward.lab.bench.results import Results
+from fedward.lab.bench.results import Results, kept_with_results
 from fedward.lab.bench.shared_runs import sharing_runs
-from fedward.lab.bench.study import Place
+from fedward.lab.bench.study import RowOfVariant
 
 NO_BOUNDS = "rows of few and of all labels have not both run"
 """Why nothing is concluded where there is no lower bound, no upper bound, or neither."""
 SAME_DATA = "its repetitions are not of different images and labels"
 
 
-def refusal(results: Results, rows: Sequence[Place], metric: str) -> str:
+def refusal(results: Results, rows: Sequence[RowOfVariant], metric: str) -> str:
     """Return the first rule of evidence by which some rows cannot be judged; empty without one.
 
     Where the rows are of several variants, it names that of the row which the rule concerns.
@@ -62,7 +61,7 @@ def bounds_unknown(results: Results, variant: str) -> bool:
     return next(_with_bounds(results, variant), None) is None
 
 
-@cache
+@kept_with_results
 def regime_refusal(results: Results, variant: str) -> str:
     """Return why nothing is concluded on methods here, by this study or one that shares runs.
 
@@ -91,6 +90,7 @@ def _with_bounds(results: Results, variant: str) -> Iterator[tuple[Results, str]
             yield study, its_variant
 
 
+@kept_with_results
 def bounds_refusal(results: Results, variant: str, metric: str) -> str:
     """Return why a variant must not be shown in a metric; empty if it may be.
 
@@ -99,22 +99,8 @@ def bounds_refusal(results: Results, variant: str, metric: str) -> str:
     Args:
         results: of the study.
         variant: one of the study.
-        metric: one of the study.
+        metric: one that the lines keep, whether the study shows it or not.
     """
-    return _bounds_refusals(results)[variant, metric]
-
-
-@cache
-def _bounds_refusals(results: Results) -> dict[tuple[str, str], str]:
-    """Return (variant, metric) -> why it must not be shown."""
-    return {
-        (variant, metric): _bounds_refusal(results, variant, metric)
-        for variant in results.study.variants
-        for metric in results.study.metrics
-    }
-
-
-def _bounds_refusal(results: Results, variant: str, metric: str) -> str:
     reason = own_bounds_refusal(results, variant, metric)
     if reason:
         return reason

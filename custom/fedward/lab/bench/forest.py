@@ -107,14 +107,25 @@ def _of_references(
     results: Results, variant: str, baseline: str, metric: str
 ) -> Iterator[Difference]:
     """Yield the differences of the references of all sites together that a variant has itself."""
+    if results.study.variant_of_references(variant) != variant:
+        return
     of_baseline = results.test_values(variant, baseline, metric)
     withheld = bool(refusal(results, ((variant, baseline),), metric))
     for title, by_seed in results.references(variant, sites="pooled").items():
-        if any(record.variant != variant for record in by_seed.values()):
-            continue
         gap = paired_gap(test_values(by_seed, metric), of_baseline)
         if gap is not None:
             yield Difference(title, gap, withheld, is_reference=True)
+
+
+def plotted(results: Results) -> list[str]:
+    """Return what the figure shows, in words and numbers; empty if there is none."""
+    texts = []
+    for group in groups_of(results, results.study.metrics[0]):
+        texts += [group.title, group.refusal]
+        for difference in group.differences:
+            marks = f"{difference.withheld} {difference.is_own} {difference.is_reference}"
+            texts.append(f"{difference.title}: {_number(difference.gap)}, {marks}")
+    return texts
 
 
 def draw_forest(results: Results) -> Any:
@@ -181,7 +192,7 @@ def _draw_line(axes: Any, line: _Line, place: float) -> None:
         return
     weight = "bold" if difference.is_own else "normal"
     axes.text(-0.03, place, text, ha="right", color=INK, fontweight=weight, **outside)
-    number = f"{gap_text(difference.gap)}, n = {difference.gap.n}"
+    number = _number(difference.gap)
     colour = _colour(difference)
     axes.text(1.03, place, number, ha="left", color=INK, **outside)
     gap = difference.gap
@@ -195,6 +206,11 @@ def _draw_line(axes: Any, line: _Line, place: float) -> None:
         markersize=5,
         markerfacecolor="none" if difference.withheld else colour,
     )
+
+
+def _number(gap: Interval) -> str:
+    """Return what stands beside a difference: the number itself, and that of its repetitions."""
+    return f"{gap_text(gap)}, n = {gap.n}"
 
 
 def _colour(difference: Difference) -> str:

@@ -9,6 +9,7 @@ from fedward.lab.bench.verdicts import (
     LEVEL,
     Outcome,
     Verdict,
+    in_its_variant,
     mean_of_variants,
     names_of,
     p_text,
@@ -16,27 +17,36 @@ from fedward.lab.bench.verdicts import (
     verdicts,
 )
 
-_ENDINGS: Mapping[Outcome, tuple[str, str]] = {
-    "shown": ("is shown", "are shown"),
-    "opposite shown": ("has its opposite shown", "have their opposite shown"),
-    "not shown": ("is not shown", "are not shown"),
-    "not judged": ("could not be judged", "could not be judged"),
+_ENDINGS: Mapping[Outcome, tuple[str, str, str]] = {
+    "shown": ("is shown", "are shown", "All {} claims are shown."),
+    "opposite shown": (
+        "has its opposite shown",
+        "have their opposite shown",
+        "All {} claims have their opposite shown.",
+    ),
+    "not shown": ("is not shown", "are not shown", "None of the {} claims is shown."),
+    "not judged": (
+        "could not be judged",
+        "could not be judged",
+        "None of the {} claims could be judged.",
+    ),
 }
-"""Outcome -> what one claim and several claims of this outcome are said to be."""
+"""Outcome -> what is said of one claim, of several, and of all if there are several."""
 
 
-def in_short(results: Results, page: Sequence[Results]) -> str:
+def in_short(results: Results, studies_on_page: Sequence[Results]) -> str:
     """Return what is shown, the values of the most important rows, and the best reference.
 
     Args:
         results: of the study.
-        page: results of all studies whose tables stand on the same page, ``results`` among them.
+        studies_on_page: results of all studies whose tables stand on the same page, ``results``
+            among them.
     """
     values = " ".join(text for text in (_of_values(results), _of_references(results)) if text)
-    return "\n\n".join(part for part in (_of_claims(results, page), values) if part)
+    return "\n\n".join(part for part in (_of_claims(results, studies_on_page), values) if part)
 
 
-def _of_claims(results: Results, page: Sequence[Results]) -> str:
+def _of_claims(results: Results, studies_on_page: Sequence[Results]) -> str:
     """Return how many claims were confirmed, and a list of those."""
     if not results.study.claims:
         return (
@@ -44,7 +54,7 @@ def _of_claims(results: Results, page: Sequence[Results]) -> str:
             "ran."
         )
     by_outcome: dict[Outcome, list[Verdict]] = {outcome: [] for outcome in _ENDINGS}
-    for verdict in verdicts(results, page):
+    for verdict in verdicts(results, studies_on_page):
         by_outcome[verdict.outcome].append(verdict)
     shown = [_comparison(results, verdict) for verdict in by_outcome["shown"]]
     shown += [_comparison(results, verdict) for verdict in by_outcome["opposite shown"]]
@@ -59,10 +69,12 @@ def _count_text(counts: Mapping[Outcome, int]) -> str:
     """Return how many claims had which outcome, in one sentence."""
     total = sum(counts.values())
     parts = []
-    for outcome, (singular, plural) in _ENDINGS.items():
+    for outcome, (singular, plural, of_all) in _ENDINGS.items():
         count = counts[outcome]
         if total == count == 1:
             return f"The only claim {singular}."
+        if total == count:
+            return of_all.format(total)
         if count:
             parts.append(f"{count} {singular if count == 1 else plural}")
     return f"Of {total} claims, {_joined(parts)}."
@@ -79,13 +91,16 @@ def _comparison(results: Results, verdict: Verdict) -> str:
     if claim.share != 1:
         compared = f"{share_of(claim)}that of *{their_name}*"
     only = ""
-    if verdict.p_overlapping > LEVEL:
+    if not verdict.test.is_overlap_known:
+        only = " It is shown only for divisions of these images, whose overlap is unknown."
+    elif verdict.p_overlapping > LEVEL:
         p = p_text(verdict.p_overlapping)
         only = f" It is shown only for divisions of these images: with allowance for overlap, {p}."
-    return (
+    sentence = (
         f"{metric_name(claim.metric)} with *{our_name}* is {direction} "
         f"than {compared}{mean_of_variants(results.study, claim)}, {gap_text(gap)}.{only}"
     )
+    return in_its_variant(results.study, claim, sentence)
 
 
 def _of_values(results: Results) -> str:

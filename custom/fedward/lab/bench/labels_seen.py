@@ -1,19 +1,21 @@
 """Which labels a row sees: only rows that see all labels may be the upper bound."""
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
-from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Place
+from fedward.lab.bench.results import Results, kept_with_results
+from fedward.lab.bench.study import RowOfVariant
 from fedward.methods import settings_of
 
 
 class LabelsSeen(NamedTuple):
     """What decides which labels a row trains on; it is equal for rows with the same labels."""
 
-    cut: list[str | float]
-    """Arguments by which the images were cut, or the folder of the site files."""
+    division: str
+    """How the images are divided; see :class:`~fedward.lab.bench.partitions.CutKey`.
+
+    One site that trains on the images of all sees the labels of all.
+    """
     bought_by: str
     """Row whose run bought the labels that this row uses; empty where none did."""
     bought_share: float
@@ -29,15 +31,15 @@ def same_labels(results: Results, variant: str, row: str, other: str) -> bool:
     return seen is not None and seen == labels.get((variant, other))
 
 
-@cache
-def _labels_seen(results: Results) -> dict[Place, LabelsSeen]:
+@kept_with_results
+def _labels_seen(results: Results) -> dict[RowOfVariant, LabelsSeen]:
     """Return (variant, row) -> the labels that it sees, of the rows that have run."""
     of_training = {place: _labels_of(results, *place) for place in results.rows_that_ran()}
     return {place: _with_start(results, place, of_training) for place in of_training}
 
 
 def _with_start(
-    results: Results, place: Place, of_training: Mapping[Place, LabelsSeen]
+    results: Results, place: RowOfVariant, of_training: Mapping[RowOfVariant, LabelsSeen]
 ) -> LabelsSeen:
     """Return which labels a row sees, those of the row whose weights it begins with among them.
 
@@ -60,7 +62,6 @@ def _labels_of(results: Results, variant: str, row: str) -> LabelsSeen:
     """Return the labels that a row trains on itself, without those of its starting weights."""
     study = results.study
     first = results.repetitions(variant, row)[0]
-    cut = [_number(word) for word in results.cut(variant, row) if word != "--pooled"]
     experiment = first.without(study.rows[row].removed_settings)
     settings = settings_of(experiment.method, experiment.options)
     # Methods without this setting buy no labels: they use all that the cut leaves.
@@ -68,12 +69,5 @@ def _labels_of(results: Results, variant: str, row: str) -> LabelsSeen:
     # Jobs differ in their synthetic images, which a row with site files does not use.
     has_site_files = bool(study.partition or study.rows[row].sites)
     synthetic = None if has_site_files else first.settings.get("synthetic")
-    return LabelsSeen(cut, study.rows[row].labels, bought_share, synthetic)
-
-
-def _number(word: str) -> str | float:
-    """Return an argument as a number if it is one, so that 1 and 1.0 are the same share."""
-    try:
-        return float(word)
-    except ValueError:
-        return word
+    division = results.cut(variant, row).division
+    return LabelsSeen(division, study.rows[row].labels, bought_share, synthetic)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fedward.lab.bench.claims import require_claims
+from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study import read_study
@@ -13,7 +13,7 @@ from fedward.lab.bench.study import read_study
 
 def studies_on(page: Path) -> list[str]:
     """Return the names of the studies whose tables stand on a page, in its order."""
-    return re.findall(r"^<!-- study (\S+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return re.findall(r"<!-- study (\S+) -->", page.read_text(encoding="utf-8"))
 
 
 def neighbours(study_file: Path, results_file: Path) -> dict[str, Results]:
@@ -30,7 +30,7 @@ def neighbours(study_file: Path, results_file: Path) -> dict[str, Results]:
         if results.exists() and results.resolve() != results_file.resolve():
             study = read_study(file)
             records = read_records(results)
-            require_claims(study, results, records)
+            require_as_recorded(study, results, records)
             found[file.stem] = Results(study, records)
     return found
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedward.lab.bench.bounds import upper_bound
-from fedward.lab.bench.by_group import group_interval
+from fedward.lab.bench.by_group import half_width_over_groups
 from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN, unconverged
 from fedward.lab.bench.evidence import (
     NO_BOUNDS,
@@ -12,17 +12,19 @@ from fedward.lab.bench.evidence import (
     regime_refusal,
 )
 from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.records import Record
 from fedward.lab.bench.repetition import data_varied
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.verdicts import sentences
 
 
-def notes(results: Results, page: Sequence[Results]) -> str:
+def notes(results: Results, studies_on_page: Sequence[Results]) -> str:
     """Return the list under a table that says what its numbers support.
 
     Args:
         results: of the study.
-        page: results of all studies whose tables stand on the same page, ``results`` among them.
+        studies_on_page: results of all studies whose tables stand on the same page, ``results``
+            among them.
     """
     texts = [
         caption(results),
@@ -33,7 +35,10 @@ def notes(results: Results, page: Sequence[Results]) -> str:
         _upper_bound_note(results),
         _convergence_note(results),
         _start_note(results),
-        *(sentences(results, page) or ["**Claims**: none stood in the study before it ran."]),
+        *(
+            sentences(results, studies_on_page)
+            or ["**Claims**: none stood in the study before it ran."]
+        ),
     ]
     return "\n".join(f"- {text}" for text in texts if text)
 
@@ -41,29 +46,37 @@ def notes(results: Results, page: Sequence[Results]) -> str:
 def caption(results: Results) -> str:
     """Return what the intervals over repetitions cover; empty if they cover data and weights."""
     ran = results.rows_that_ran()
-    same = [
-        results.study.rows[row].title
-        for variant, row in ran
-        if not data_varied(results.repetitions(variant, row))
-    ]
-    if not same:
+    titles_of: dict[str, list[str]] = {}
+    for variant, row in ran:
+        records = results.repetitions(variant, row)
+        if not data_varied(records):
+            titles_of.setdefault(_covered(records), []).append(results.study.rows[row].title)
+    if not titles_of:
         return ""
-    rows = results.study.rows.values()
-    if any("{seed}" in row.sites for row in rows):
-        covered = (
-            "over first weights and the division among sites only; test images and the split were "
-            "the same"
-        )
-    else:
-        covered = "over first weights only; the images and labels were the same"
-    of_rows = "" if len(same) == len(ran) else f" of {', '.join(dict.fromkeys(same))}"
-    return f"**Intervals**{of_rows} are {covered}. No difference is shown."
+    parts = []
+    for covered, titles in titles_of.items():
+        of_rows = "" if len(titles) == len(ran) else f" of {_listed(titles)}"
+        parts.append(f"**Intervals**{of_rows} are {covered}.")
+    return f"{' '.join(parts)} No difference is shown."
+
+
+def _covered(records: Sequence[Record]) -> str:
+    """Return what the repetitions of a row differ in, if not in all images and labels."""
+    test_images = {record.cut.test for record in records}
+    labels = {record.cut.labels for record in records}
+    if len(test_images) == len(labels) == 1:
+        return "over first weights only; the images and labels were the same"
+    if len(test_images) == 1:
+        return "over first weights and labelled images only; the test images were the same"
+    if len(labels) == 1:
+        return "over first weights and test images only; the labelled images were the same"
+    return "over repetitions that are not known to differ in all images and labels"
 
 
 def _group_note(results: Results) -> str:
     metric = results.study.metrics[0]
     for variant, row in results.rows_that_ran():
-        if group_interval(results.repetitions(variant, row), metric) is None:
+        if half_width_over_groups(results.repetitions(variant, row), metric) is None:
             return "**Test images**: intervals over groups of them were not recorded for all rows."
     return ""
 
@@ -125,7 +138,7 @@ def _convergence_note(results: Results) -> str:
     moving: list[str] = []
     trained_rows = 0
     for variant, row in results.rows_that_ran():
-        title = study.in_variant(variant, study.rows[row].title)
+        title = study.name_of(variant, row)
         records = results.repetitions(variant, row)
         doubled = results.doubled(variant, row)
         texts = {metric: unconverged(records, doubled, metric) for metric in study.metrics}
@@ -161,7 +174,7 @@ def _start_note(results: Results) -> str:
             if record.best_round and not any(record.best_round.values())
         ]
         if at_start:
-            title = results.study.in_variant(variant, results.study.rows[row].title)
+            title = results.study.name_of(variant, row)
             parts.append(f"*{title}* ({len(at_start)} of {len(records)} repetitions)")
     if not parts:
         return ""

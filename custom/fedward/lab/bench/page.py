@@ -3,6 +3,7 @@
 Further tables, which few read, are a page of their own in the folder ``tables``.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,15 @@ from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.markdown import folded
 from fedward.lab.bench.notes import caption, notes
-from fedward.lab.bench.pictures import draw
+from fedward.lab.bench.pictures import figures, is_as_written, write_figure
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.tables import further_tables, value_table
 
 
-def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
+def write_page(
+    page: Path, study: Path, results: Results, studies_on_page: Sequence[Results]
+) -> None:
     """Write a study's figures and further tables beside a page, and its values into the page.
 
     Args:
@@ -26,48 +29,58 @@ def write_page(page: Path, study: Path, results: Results, on_page: Sequence[Resu
             between them is replaced.
         study: file of the study; its stem is the name.
         results: what figures and tables show.
-        on_page: results of all studies whose tables stand on the page, ``results`` among them.
+        studies_on_page: results of all studies whose tables stand on the page, ``results`` among
+            them.
 
     Raises:
-        ConfigError: the page lacks one of the lines, or has it twice.
+        ConfigError: the page lacks one of the lines, has it twice, or has them in another order.
     """
     text = page.read_text(encoding="utf-8")
-    new_text = _replaced(page, text, study.stem, block(study, results, on_page))
-    forest, curves = _figures(page, study)
-    draw(results, forest, curves, caption(results))
+    new_text = _replaced(page, text, study.stem, block(study, results, studies_on_page))
+    for figure in figures(results, page, study.stem, caption(results)):
+        write_figure(figure)
     page.write_text(new_text, encoding="utf-8")
     further = _further_page(page, study)
     further.parent.mkdir(exist_ok=True)
     further.write_text(_further_text(page, results), encoding="utf-8")
 
 
-def check_page(page: Path, study: Path, results: Results, on_page: Sequence[Results]) -> None:
-    """Raise ConfigError unless a page and its further tables show a study's results as they are.
+def check_page(
+    page: Path, study: Path, results: Results, studies_on_page: Sequence[Results]
+) -> None:
+    """Raise ConfigError unless a page, its figures and its further tables show a study's results.
 
     Arguments are those of :func:`write_page`.
     """
     text = page.read_text(encoding="utf-8")
     further = _further_page(page, study)
     expected_texts = {
-        page: _replaced(page, text, study.stem, block(study, results, on_page)),
+        page: _replaced(page, text, study.stem, block(study, results, studies_on_page)),
         further: _further_text(page, results),
     }
-    for path, expected_text in expected_texts.items():
-        if not path.exists() or path.read_text(encoding="utf-8") != expected_text:
-            raise ConfigError(
-                f"{path} does not say what the results of {study.name} say",
-                f"Run `fedward bench {study} --page {page}`.",
-            )
+    wrong = [
+        path
+        for path, expected_text in expected_texts.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != expected_text
+    ]
+    for figure in figures(results, page, study.stem, caption(results)):
+        if not is_as_written(figure):
+            wrong.append(figure.file)
+    if wrong:
+        raise ConfigError(
+            f"{wrong[0]} does not say what the results of {study.name} say",
+            f"Run `fedward bench {study} --page {page}`.",
+        )
 
 
-def block(study: Path, results: Results, on_page: Sequence[Results]) -> str:
+def block(study: Path, results: Results, studies_on_page: Sequence[Results]) -> str:
     """Return a study's part of a page: what it shows, where it fails, figures, tables."""
     parts = [
-        in_short(results, on_page),
+        in_short(results, studies_on_page),
         shortcomings(results),
         *_figure_lines(study, results),
         folded("Values of all rows", value_table(results)),
-        folded("What these numbers support", notes(results, on_page)),
+        folded("What these numbers support", notes(results, studies_on_page)),
         f"[Further metrics, differences of rows, work of a run](tables/{study.stem}.md)",
     ]
     return "\n\n".join(part for part in parts if part)
@@ -88,11 +101,6 @@ def _figure_lines(study: Path, results: Results) -> list[str]:
     return lines
 
 
-def _figures(page: Path, study: Path) -> tuple[Path, Path]:
-    """Return the files of the forest plot and of the curves."""
-    return page.parent / f"{study.stem}.svg", page.parent / f"{study.stem}_curves.svg"
-
-
 def _further_page(page: Path, study: Path) -> Path:
     return page.parent / "tables" / f"{study.stem}.md"
 
@@ -105,14 +113,22 @@ def _further_text(page: Path, results: Results) -> str:
 
 
 def _replaced(page: Path, text: str, name: str, content: str) -> str:
-    """Return a page's text with other content between the two comments of a study."""
+    """Return a page's text with other content between the two comments of a study.
+
+    Raises:
+        ConfigError: the comments are not there once each, alone on a line and in their order; or
+            those of another part of the page are between them, and would be lost.
+    """
     begin = f"<!-- study {name} -->"
     end = f"<!-- end {name} -->"
-    if text.count(begin) != 1 or text.count(end) != 1:
+    lines = re.escape(f"{begin}\n"), re.escape(end)
+    blocks = list(re.finditer(rf"^{lines[0]}(.*?)^{lines[1]}$", text, re.DOTALL | re.MULTILINE))
+    is_whole = len(blocks) == 1 and text.count(begin) == text.count(end) == 1
+    if not is_whole or "<!--" in blocks[0][1]:
         raise ConfigError(
-            f"page {page} does not have the lines {begin} and {end} once each",
-            "Write both lines where the tables belong.",
+            f"page {page} does not have the lines {begin} and {end} once each, in this order and "
+            "without other comments between them",
+            "Write both lines where the tables belong, without spaces around them.",
         )
-    before, _, rest = text.partition(f"{begin}\n")
-    _, _, after = rest.partition(end)
-    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
+    start, stop = blocks[0].span(1)
+    return f"{text[:start]}\n{content}\n\n{text[stop:]}"

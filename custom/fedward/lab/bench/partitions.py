@@ -5,16 +5,18 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from fedward.lab.partition.arguments import add_arguments
+from fedward.lab.partition.arguments import FEDPERL_SHARE, add_arguments
 from fedward.sites.site_file import Split
 
 CENTRALISED = "centralised"
 CUTS = ("few", "all", CENTRALISED)
 """What a row may train on: few labels, all labels, or all labels at one site."""
-_OF_REPETITIONS = ("--seed", "--out", "--pooled")
-"""Arguments that a study gives itself."""
+_OUT = "--out"
+"""Argument that a study gives itself, wherever it says how images are cut."""
+_OF_REPETITIONS = ("--seed", "--pooled")
+"""Arguments that a study gives itself where it cuts its images again for each repetition."""
 _OF_LABELS = ("--labelled", "--labelled-sites")
 
 
@@ -37,16 +39,15 @@ class Partition:
     @classmethod
     @cache
     def parse(cls, text: str) -> "Partition":
-        """Return the cut that a study describes; ValueError if there is no such argument."""
-        arguments = shlex.split(text)
-        given = [name for name in _OF_REPETITIONS if name in arguments]
+        """Return the cut that a study describes; ValueError as :func:`arguments_of`."""
+        arguments = arguments_of(text)
+        given = [name for name in _OF_REPETITIONS if _is_given(name, arguments)]
         if given:
             raise ValueError(
                 f"partition without {', '.join(given)}: seeds are those of the study, and a row "
                 "names all, few or centralised"
             )
-        _options_of(arguments)
-        return cls(tuple(arguments))
+        return cls(arguments)
 
     def of(self, cut: str, seed: int, labelled: float | None) -> "Partition":
         """Return the cut of a repetition.
@@ -75,26 +76,82 @@ class Partition:
         return replace(self, folder=f"{name}/{self.folder}")
 
 
-def test_per_training(arguments: Sequence[str]) -> float:
-    """Return how many test images there are for each training image.
+class CutKey(NamedTuple):
+    """What is equal for cuts that differ in their seed alone, however they are written."""
+
+    division: str
+    """How images are divided among sites and splits, and which labels are left.
+
+    Of site files that no study cuts, it is the name of their folder.
+    """
+    pooled: bool
+    """Whether one site has the training images of all, for a centralised training."""
+
+
+def cut_key(arguments: Sequence[str]) -> CutKey:
+    """Return the key of the cut that ``fedward partition`` makes by some arguments.
+
+    It does not depend on the order of the options, on how numbers are written, on the seed, or on
+    whether a default is named. Shares of validation and test images that a data set has count as
+    the defaults.
 
     Args:
         arguments: of ``fedward partition``, without ``--out``.
 
     Raises:
-        ValueError: there is no such argument, or no image is left for training.
+        ValueError: as :func:`arguments_of`.
+    """
+    options = dict(vars(_options_of(arguments)))
+    for name in ("seed", "out"):
+        del options[name]
+    pooled = bool(options.pop("pooled"))
+    if options["labelled"] is None:
+        has_fedperls_sites = options["sites"] is None and options["by"] is None
+        options["labelled"] = FEDPERL_SHARE if has_fedperls_sites else 1.0
+    return CutKey(repr(sorted(options.items())), pooled)
+
+
+def test_train_ratio(arguments: Sequence[str]) -> float:
+    """Return how many test images there are for each training image, above 0.
+
+    Args:
+        arguments: of ``fedward partition``, without ``--out``.
+
+    Raises:
+        ValueError: as :func:`arguments_of`.
     """
     options = _options_of(arguments)
     return float(options.test / (1 - options.val - options.test))
+
+
+def arguments_of(text: str) -> tuple[str, ...]:
+    """Return the arguments of ``fedward partition`` that a study writes.
+
+    Raises:
+        ValueError: a quotation is not closed, the first one is no data set, there is no such
+            option or value, ``--out`` is among them, or no image is left for training.
+    """
+    arguments = tuple(shlex.split(text))
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(f"partition that begins with a path below the data folder, not {text!r}")
+    if _is_given(_OUT, arguments):
+        raise ValueError(f"partition without {_OUT}: the study names the folder of its site files")
+    _options_of(arguments)
+    return arguments
+
+
+def _is_given(option: str, arguments: Sequence[str]) -> bool:
+    """Return whether an option is among arguments, with its value in the same word or not."""
+    return any(word == option or word.startswith(f"{option}=") for word in arguments)
 
 
 def _options_of(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options of a cut, with the shares that are set apart.
 
     Raises:
-        ValueError: as :func:`test_per_training`.
+        ValueError: there is no such option or value, or no image is left for training.
     """
-    options = _parser().parse_args([*arguments, "--out", "."])
+    options = _parser().parse_args([*arguments, _OUT, "."])
     default = Split()
     options.test = default.test if options.test is None else options.test
     options.val = default.val if options.val is None else options.val

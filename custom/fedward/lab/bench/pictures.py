@@ -1,46 +1,94 @@
 """Figures of studies as files, for light and dark pages."""
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedward.digests import digest
+from fedward.lab.bench import curves, forest
 from fedward.lab.bench.curves import draw_curves, shown_rows
 from fedward.lab.bench.forest import baseline_of, draw_forest
 from fedward.lab.bench.results import Results
 from fedward.report.drawing import palette, svg
 
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
+_DIGEST = re.compile("<metadata>([0-9a-f]{64})</metadata>")
 
 
-def draw(results: Results, forest: Path, curves: Path, caption: str = "") -> None:
-    """Write a study's forest plot and its curves as SVG; equal results give equal bytes.
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a study."""
 
-    A figure that has nothing to show is not written.
+    file: Path
+    title: str
+    """What screen readers speak, with what intervals do not cover."""
+    plotted: Sequence[str]
+    """What it shows, in words and numbers; empty if there is nothing to show."""
+    drawn: Callable[[], Any]
+    """Draws it, if there is something to show."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its title and of what it shows, which its file keeps."""
+        return digest([self.title, *self.plotted])
+
+
+def figures(results: Results, page: Path, name: str, caption: str) -> list[Figure]:
+    """Return a study's forest plot and its curves, whose files lie beside its page.
 
     Args:
         results: of the study.
-        forest: file of the forest plot.
-        curves: file of the curves.
-        caption: what intervals do not cover; ends the titles, which screen readers speak.
+        page: shows the figures.
+        name: of the study, with which the names of the files begin.
+        caption: what intervals do not cover; ends the titles.
     """
     study = results.study
     shown = ", ".join(study.rows[row].title for row in shown_rows(results))
     baseline = study.rows[baseline_of(results)].title
-    figures = {
-        forest: (draw_forest(results), f"differences of all rows from {baseline}"),
-        curves: (draw_curves(results), shown),
-    }
-    for file, (figure, content) in figures.items():
-        if figure is not None:
-            _write(figure, file, f"{study.title}: {content}. {caption.replace('*', '')}".strip())
+    ending = caption.replace("*", "")
+
+    def title(content: str) -> str:
+        return f"{study.title}: {content}. {ending}".strip()
+
+    return [
+        Figure(
+            page.parent / f"{name}.svg",
+            title(f"differences of all rows from {baseline}"),
+            forest.plotted(results),
+            lambda: draw_forest(results),
+        ),
+        Figure(
+            page.parent / f"{name}_curves.svg",
+            title(shown),
+            curves.plotted(results),
+            lambda: draw_curves(results),
+        ),
+    ]
 
 
-def _write(figure: Any, file: Path, title: str) -> None:
-    """Write a figure as a file that has its own colours."""
-    head, end, body = svg(figure, title).partition(">")
+def write_figure(figure: Figure) -> None:
+    """Write a figure as SVG with its own colours; equal results give equal bytes.
+
+    The file of a figure that has nothing to show is deleted.
+    """
+    if not figure.plotted:
+        figure.file.unlink(missing_ok=True)
+        return
+    head, end, body = svg(figure.drawn(), figure.title).partition(">")
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     text = (
         '<?xml version="1.0" encoding="utf-8"?>\n'
-        f"{head} {names}{end}<style>\n{palette()}\n{_FONT}\n</style>{body}\n"
+        f"{head} {names}{end}<metadata>{figure.digest}</metadata>"
+        f"<style>\n{palette()}\n{_FONT}\n</style>{body}\n"
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    figure.file.parent.mkdir(parents=True, exist_ok=True)
+    figure.file.write_text(text, encoding="utf-8")
+
+
+def is_as_written(figure: Figure) -> bool:
+    """Return whether a figure's file shows it; of one with nothing to show, whether it has none."""
+    if not figure.plotted or not figure.file.exists():
+        return not figure.plotted and not figure.file.exists()
+    return _DIGEST.findall(figure.file.read_text(encoding="utf-8")) == [figure.digest]

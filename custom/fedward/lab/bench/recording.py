@@ -20,17 +20,16 @@ from fedward.evaluation import (
 )
 from fedward.evaluation.names import ERRORS
 from fedward.evaluation.selection import kept_round
-from fedward.lab.bench.by_group import Answered, deviations
+from fedward.lab.bench.by_group import Answered, bootstrap_standard_errors
 from fedward.lab.bench.records import (
     DIGITS,
-    METRICS,
     Curve,
     Drawn,
     Record,
     read_records,
     rounded,
 )
-from fedward.lab.bench.study import Cell
+from fedward.lab.bench.study import METRICS, Cell
 from fedward.lab.noted_answers import answers_of
 from fedward.operation.audit_check import verify
 from fedward.runs.communities import picks_of
@@ -44,14 +43,13 @@ _SAME = 1e-9
 """Largest difference of two equal accuracies."""
 
 
-def record(cell: Cell, runs: Sequence[Run], drawn: Drawn, claims: str) -> Record:
+def record(cell: Cell, runs: Sequence[Run], drawn: Drawn) -> Record:
     """Return the result of a cell from its finished run, or from its sites' runs if they are alone.
 
     Args:
         cell: of the study.
         runs: its finished ones.
         drawn: which images they use.
-        claims: digest of the study's claims.
 
     Raises:
         RunError: an audit log does not agree with the files of its folder.
@@ -86,7 +84,6 @@ def record(cell: Cell, runs: Sequence[Run], drawn: Drawn, claims: str) -> Record
         best_val=None if best_val is None else round(best_val, DIGITS),
         repetition=drawn.repetition,
         cut=drawn.cut,
-        claims=claims,
         doubled=cell.doubled,
         by_group=_by_group(best, len(experiment.data.classes)),
     )
@@ -246,7 +243,7 @@ def _by_group(best: Sequence[tuple[Run, int | None]], classes: int) -> dict[str,
             _require_answers(run, choice, given, len(site.images.labels), classes)
             _require_same_accuracy(run, choice, float(np.mean(given == site.images.labels)))
             answered.append(Answered(site.images.labels, site.images.groups, given))
-    return deviations(answered, classes)
+    return bootstrap_standard_errors(answered, classes)
 
 
 def _require_answers(
@@ -313,9 +310,10 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         runs = runs_of(cell)
         if not runs:
             continue
-        # Which images a run used, and what was claimed, only the study knows.
+        # Which images a run used, and what was claimed and judged, only the study knows.
         drawn = Drawn(kept.cut, kept.repetition)
-        of_runs = _as_far_as_kept(record(cell, runs, drawn, kept.claims), kept)
+        found = replace(record(cell, runs, drawn), claims=kept.claims, judged_by=kept.judged_by)
+        of_runs = _as_far_as_kept(found, kept)
         if of_runs != kept:
             fields = asdict(of_runs)
             wrong = [name for name, value in asdict(kept).items() if fields[name] != value]

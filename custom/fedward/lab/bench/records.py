@@ -9,31 +9,29 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation.names import OF_ANSWERS
 from fedward.faults import faults
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
 from fedward.storage.disk import replacing
 
-METRICS = (*OF_ANSWERS, "auroc_macro")
-"""Metrics that a line keeps of each protocol.
-
-Those of :data:`~fedward.evaluation.names.ERRORS` are kept of the last rounds besides.
-"""
 DIGITS = 5
 """Decimal places of kept values."""
+_NO_OTHER_FIELDS = ConfigDict(extra="forbid")
+"""Lines with a field that fedward does not know are refused, as the field would get lost."""
 Repetition: TypeAlias = Literal["data and weights", "weights"]
 """What differs between the seeds of a row."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class ImageDigests:
     """Which images a repetition used, as digests; equal ones are of equal images."""
+
+    __pydantic_config__ = _NO_OTHER_FIELDS
 
     test: str
     """Of the test images of all sites."""
@@ -45,14 +43,19 @@ class Cut:
 class Drawn:
     """Which images a repetition used, and whether others of its row used the same."""
 
-    cut: Cut
+    cut: ImageDigests
     repetition: Repetition
     """What differs between its seed and those of the others."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """All evaluations except that of round 0, ordered by round, as means over sites."""
+    """All evaluations except that of round 0, ordered by round, as means over sites.
+
+    A reference has no rounds. It has a single value, ``val`` of a round 1, or none at all.
+    """
+
+    __pydantic_config__ = _NO_OTHER_FIELDS
 
     round: tuple[int, ...]
     val: tuple[float, ...]
@@ -75,19 +78,24 @@ class Curve:
 class Record:
     """What a results page shows of one cell, or of a reference in one repetition."""
 
+    __pydantic_config__ = _NO_OTHER_FIELDS
+
     variant: str
     row: str
     seed: int
     settings: dict[str, Any]
-    """The whole experiment."""
+    """The whole experiment; of a reference, those of its fields on which it depends, and the
+    ``partition`` and the folder ``sites`` of its images.
+    """
     audit: str
     """Hash of the last line of the run's audit log, which binds all files of the run folder.
 
-    Of several runs, the hash of their hashes; so is ``model``.
+    Of several runs, the hash of their hashes; so is ``model``. Both are empty for a reference.
     """
     model: str
     """SHA-256 of model.safetensors, which the same settings give on a machine of the same kind."""
     rounds: int
+    """Rounds of the run, the most of several runs; 1 for a reference."""
     trainings: int
     """Trainings of a site, summed over rounds and sites."""
     seconds: float
@@ -100,7 +108,8 @@ class Record:
     test images.
 
     ``global`` has the values in the round of the best ``metric`` on validation images. Sites that
-    are alone choose each its own round. ``last`` has those of the last three evaluations.
+    are alone choose each its own round. ``last`` has those of the last three evaluations, among
+    them errors of confidences, which no page shows. Both are the same for a reference.
     """
     pseudo_labels: dict[str, float]
     """Fields of :class:`fedward.runs.pseudo_labels.Quality` in the last three rounds of training;
@@ -114,7 +123,7 @@ class Record:
     """Metric whose validation value chose the round of ``global``."""
     repetition: Repetition
     """What differs between seeds."""
-    cut: Cut
+    cut: ImageDigests
     """Which images were used."""
     best_round: dict[str, int] = field(default_factory=dict)
     """Site -> the round of ``global``; 0 is the model before training. Empty in older lines, whose
@@ -135,6 +144,8 @@ class Record:
     """
     claims: str = ""
     """Digest of the study's claims when this was recorded; empty: it had none."""
+    judged_by: str = ""
+    """Digest of the study's bounds, seeds and metrics when this was recorded; empty if older."""
 
     @property
     def cell(self) -> Cell:
@@ -215,7 +226,8 @@ def read_records(file: Path) -> dict[Cell, Record]:
     """Return the kept results by their cells; empty if there is no file.
 
     Raises:
-        RunError: a line is broken.
+        RunError: a line is broken or has a field that fedward does not know, or two lines are of
+            one cell.
     """
     records: dict[Cell, Record] = {}
     if not file.exists():
@@ -231,6 +243,13 @@ def read_records(file: Path) -> dict[Cell, Record]:
                 expected="a result",
                 found=f"{first_fault}",
             ) from error
+        if record.cell in records:
+            raise RunError(
+                f"{file}, line {number}",
+                "Restore the file, or delete the line that is not of the run.",
+                expected="one line for each cell",
+                found=f"a second one of {record.cell}",
+            )
         records[record.cell] = record
     return records
 

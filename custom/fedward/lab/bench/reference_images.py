@@ -1,6 +1,6 @@
 """The images and features on which the references of a study are fitted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,11 @@ SIDE = 32
 """Pixels of a side at most: larger images are reduced to it, by the mean of areas."""
 _BLOCK = 512
 """Images that are reduced at once."""
+
+
+def input_names(experiment: Experiment) -> tuple[str, ...]:
+    """Return what references learn from: pixels, and the features of an encoder if it is frozen."""
+    return ("pixels", "features") if experiment.trainable == HEAD else ("pixels",)
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,11 @@ class ReferenceImages:
 
         Features of an image are computed once, whichever site and repetition it is in.
         """
-        inputs: dict[str, Inputs] = {"pixels": lambda _, images: reduced(images)}
-        if self.experiment.trainable == HEAD:
-            inputs["features"] = self._features()
-        return inputs
+        makers: dict[str, Callable[[], Inputs]] = {
+            "pixels": lambda: lambda _, images: reduced(images),
+            "features": self._features,
+        }
+        return {name: makers[name]() for name in input_names(self.experiment)}
 
     def _features(self) -> Inputs:
         networks = Networks(

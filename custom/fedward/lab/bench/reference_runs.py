@@ -3,90 +3,112 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from fedward.config import Experiment
 from fedward.evaluation.selection import mean
-from fedward.lab.bench.by_group import deviations
-from fedward.lab.bench.claims import claims_digest
+from fedward.lab.bench.by_group import bootstrap_standard_errors
+from fedward.lab.bench.claims import recorded_under
 from fedward.lab.bench.records import (
     DIGITS,
-    METRICS,
     Curve,
-    Drawn,
     Record,
     add_records,
     read_records,
     rounded,
 )
-from fedward.lab.bench.reference_images import ReferenceImages
-from fedward.lab.bench.references import Fits, Outcome, Reference
-from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.lab.bench.reference_images import ReferenceImages, input_names
+from fedward.lab.bench.references import Fits, FittedReference, Reference, references_on
+from fedward.lab.bench.study import METRICS, Cell, Settings, Study
+
+if TYPE_CHECKING:
+    from fedward.lab.bench.runs import Bench
 
 _DEPENDS_ON = {"data", "synthetic", "net", "pretrained", "trainable", "key_metric", "seed"}
 """Fields of an experiment on which references depend."""
 
 
-class Repetitions(Protocol):
-    """A study whose repetitions have references; see :class:`fedward.lab.bench.runs.Bench`."""
+class KeptReferences(NamedTuple):
+    """The references of a repetition."""
 
-    study: Study
-    out: Path
-    file: Path
+    whole: frozenset[Reference]
+    """All that it must have."""
+    kept: frozenset[Reference]
+    """Those that have a line of the same images and settings."""
 
-    def experiment(self, cell: Cell) -> Experiment:
-        """Return what a cell runs."""
-
-    def files_of(self, cell: Cell) -> Path | None:
-        """Return the folder of a cell's site files."""
-
-    def sites_of(self, cell: Cell) -> list[str]:
-        """Return the sites of a cell, with labels or without."""
-
-    def drawn(self, cell: Cell) -> Drawn:
-        """Return which images a cell uses, and what differs between seeds."""
+    @property
+    def missing(self) -> frozenset[Reference]:
+        """Those without such a line."""
+        return self.whole - self.kept
 
 
 def reference_cells(study: Study, cells: Sequence[Cell]) -> list[Cell]:
     """Return a cell of each repetition of some cells, whose images the references see.
 
-    It is that of the study's first row. A variant without a share of labels or a cut of its own has
-    the references of the first variant.
+    It is that of the row of few labels, so that there are references with as few; without such a
+    row it is the first one of the variant. Variants are those of
+    :meth:`~fedward.lab.bench.study.Study.variant_of_references`.
     """
     wanted: dict[Cell, None] = {}
     for cell in cells:
-        variant = cell.variant
-        has_own_images = study.variants[variant].labelled is not None
-        if not has_own_images and not study.variants[variant].partition:
-            variant = study.first_variant
-        wanted[Cell(variant, study.rows_of(variant)[0], cell.seed)] = None
+        variant = study.variant_of_references(cell.variant)
+        wanted[Cell(variant, study.lower or study.rows_of(variant)[0], cell.seed)] = None
     return list(wanted)
 
 
-def missing_references(work: Repetitions, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells of :func:`reference_cells` without kept references of the same settings.
+def kept_references(
+    work: "Bench", cells: Sequence[Cell], records: Mapping[Cell, Record]
+) -> dict[Cell, KeptReferences]:
+    """Return the references of each repetition of some cells, by its :func:`reference_cells`.
+
+    A repetition must have all that are fitted on its inputs. Those with few labels are among them
+    if any repetition of the variant has one: without hidden labels there are none.
+
+    Args:
+        work: the study.
+        cells: some of its cells.
+        records: the kept results.
+    """
+    lines = [record for record in records.values() if record.reference]
+    asked = reference_cells(work.study, cells)
+    kept = {}
+    for cell in dict.fromkeys([*asked, *reference_cells(work.study, work.study.cells())]):
+        wanted = (cell.variant, cell.seed, reference_settings(work, cell))
+        kept[cell] = frozenset(
+            Reference(**line.reference)
+            for line in lines
+            if (line.variant, line.seed, line.settings) == wanted
+        )
+    found = {}
+    for cell in asked:
+        of_variant = [refs for other, refs in kept.items() if other.variant == cell.variant]
+        has_few = any(reference.labels == "few" for refs in of_variant for reference in refs)
+        label_counts = ("few", "all") if has_few else ("all",)
+        whole: set[Reference] = set()
+        for input_name in input_names(work.experiment(cell)):
+            whole.update(references_on(input_name, label_counts))
+        found[cell] = KeptReferences(frozenset(whole), kept[cell])
+    return found
+
+
+def missing_references(work: "Bench", cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells of :func:`reference_cells` that lack a reference.
 
     They come variant by variant: a later one need not fit the references with all labels again.
     """
-    kept = [result for result in read_records(work.file).values() if result.reference]
-    missing = []
-    for cell in reference_cells(work.study, cells):
-        wanted = (cell.variant, cell.seed, reference_settings(work, cell))
-        if not any((line.variant, line.seed, line.settings) == wanted for line in kept):
-            missing.append(cell)
+    kept = kept_references(work, cells, read_records(work.file))
     variants = list(work.study.variants)
+    missing = [cell for cell, references in kept.items() if references.missing]
     return sorted(missing, key=lambda cell: variants.index(cell.variant))
 
 
-def reference_settings(work: Repetitions, cell: Cell) -> Settings:
+def reference_settings(work: "Bench", cell: Cell) -> Settings:
     """Return what the references of a cell's repetition depend on, as their lines keep it."""
     settings = work.experiment(cell).model_dump(mode="json", include=_DEPENDS_ON)
     partition = work.study.partition_of(cell.variant)
     return {**settings, "partition": partition, "sites": work.study.folder(cell)}
 
 
-def run_references(work: Repetitions, cell: Cell) -> str:
+def run_references(work: "Bench", cell: Cell) -> str:
     """Fit the references of a cell's repetition, keep them, and return their values for a person.
 
     Raises:
@@ -97,12 +119,12 @@ def run_references(work: Repetitions, cell: Cell) -> str:
     images = ReferenceImages(experiment, work.sites_of(cell), files, work.out / "cache")
     fits = Fits(images.by_site(), experiment, images.inputs())
     results = _with_all_labels(work, cell)
-    fitted = [Reference(**result.reference) for result in results]
+    known = [Reference(**result.reference) for result in results]
     texts = []
     started = time.perf_counter()
-    for reference, outcome in fits.all(fitted):
+    for reference, fitted in fits.all(known):
         seconds = time.perf_counter() - started
-        result = _record(work, cell, reference, outcome, seconds)
+        result = _record(work, cell, reference, fitted, seconds)
         results.append(result)
         value = result.test["global"].get(experiment.key_metric)
         if value is not None:
@@ -112,7 +134,7 @@ def run_references(work: Repetitions, cell: Cell) -> str:
     return f"{experiment.key_metric}: {', '.join(texts)}"
 
 
-def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
+def _with_all_labels(work: "Bench", cell: Cell) -> list[Record]:
     """Return the lines of a repetition's references that another variant has fitted already.
 
     Variants that differ in their share of labels alone have the same images at the same sites, so
@@ -141,19 +163,19 @@ def _with_all_labels(work: Repetitions, cell: Cell) -> list[Record]:
 
 
 def _record(
-    work: Repetitions, cell: Cell, reference: Reference, outcome: Outcome, seconds: float
+    work: "Bench", cell: Cell, reference: Reference, fitted: FittedReference, seconds: float
 ) -> Record:
     """Return the line of a reference. It has no rounds: one value is that of each protocol."""
     drawn = work.drawn(cell)
     experiment = work.experiment(cell)
     sites: dict[str, dict[str, float]] = {}
-    for site, values in outcome.sites.items():
+    for site, values in fitted.sites.items():
         sites[site] = rounded({name: values.get(name) for name in ("images", *METRICS)})
-    test = _test_values(outcome.sites)
+    test = _test_values(fitted.sites)
     curve = Curve((), (), {}, ())
-    if outcome.validation is not None:
-        curve = Curve((1,), (round(outcome.validation, DIGITS),), {}, ())
-    return Record(
+    if fitted.validation is not None:
+        curve = Curve((1,), (round(fitted.validation, DIGITS),), {}, ())
+    result = Record(
         variant=cell.variant,
         row=str(reference),
         seed=cell.seed,
@@ -173,10 +195,10 @@ def _record(
         repetition=drawn.repetition,
         cut=drawn.cut,
         reference=reference._asdict(),
-        chosen=outcome.chosen,
-        by_group=deviations(outcome.answers, len(experiment.data.classes)),
-        claims=claims_digest(work.study),
+        chosen=fitted.chosen,
+        by_group=bootstrap_standard_errors(fitted.answers, len(experiment.data.classes)),
     )
+    return recorded_under(work.as_written, result)
 
 
 def _test_values(sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -106,7 +106,7 @@ def references_on(input_name: str, label_counts: Sequence[str]) -> Iterator[Refe
                 yield Reference(input_name, model, sites, labels)
 
 
-class Outcome(NamedTuple):
+class FittedReference(NamedTuple):
     """What a reference reached."""
 
     chosen: dict[str, float]
@@ -145,7 +145,9 @@ class Fits:
     experiment: Experiment
     inputs: Mapping[str, Inputs]
 
-    def all(self, fitted: Collection[Reference] = ()) -> Iterator[tuple[Reference, Outcome]]:
+    def all(
+        self, fitted: Collection[Reference] = ()
+    ) -> Iterator[tuple[Reference, FittedReference]]:
         """Yield the references that are not yet fitted; few labels only if some are hidden."""
         # As a site's training has one thread: several processes would wait for each other.
         from threadpoolctl import threadpool_limits
@@ -155,7 +157,7 @@ class Fits:
             warnings.filterwarnings("ignore", "Only one sample available")
             yield from self._all(fitted)
 
-    def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, Outcome]]:
+    def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, FittedReference]]:
         some_are_hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
         label_counts = ("few", "all") if some_are_hidden else ("all",)
         training = [name for name, site in self.sites.items() if len(site.train)]
@@ -167,7 +169,7 @@ class Fits:
             for reference in references_on(input_name, label_counts):
                 if reference not in fitted:
                     members_of = members_of_models[reference.sites]
-                    yield reference, self._outcome(reference, members_of)
+                    yield reference, self._fitted(reference, members_of)
 
     def _members(self, input_name: str, sites: Sequence[str]) -> _Members:
         """Return sites that share a model, with the inputs of their validation and test images."""
@@ -195,16 +197,18 @@ class Fits:
         pca.fit(vectors)
         return lambda site, images: np.asarray(pca.transform(to_vectors(site, images)))
 
-    def _outcome(self, reference: Reference, members_of: Mapping[str, _Members]) -> Outcome:
+    def _fitted(self, reference: Reference, members_of: Mapping[str, _Members]) -> FittedReference:
         """Fit a reference, and return what it reached.
 
         Args:
             reference: what it learns from.
-            members_of: name of each of its models, as in :attr:`Outcome.chosen` -> the sites that
-                share it.
+            members_of: name of each of its models, as in :attr:`FittedReference.chosen` -> the
+                sites that share it.
         """
-        outcome = Outcome({}, None, {}, [])
+        chosen: dict[str, float] = {}
         validation: list[float | None] = []
+        test_values: dict[str, dict[str, float]] = {}
+        answers: list[Answered] = []
         for name, members in members_of.items():
             inputs = []
             labels = []
@@ -219,11 +223,12 @@ class Fits:
             strength, values, classifier = self._chosen(
                 reference.model, np.concatenate(inputs), np.concatenate(labels), members
             )
-            outcome.chosen[name] = strength
+            chosen[name] = strength
             validation += values
             for site, vectors in members.test.items():
-                self._test(outcome, site, classifier, vectors)
-        return outcome._replace(validation=mean(validation))
+                test_values[site], answered = self._tested(site, classifier, vectors)
+                answers.append(answered)
+        return FittedReference(chosen, mean(validation), test_values, answers)
 
     def _chosen(
         self, model: str, inputs: Values, labels: Labels, members: _Members
@@ -244,15 +249,17 @@ class Fits:
         # Of equal values `max` takes the first, and strengths rise.
         return max(tried, key=lambda trial: mean(trial[1]) or 0.0)
 
-    def _test(self, outcome: Outcome, site: str, classifier: _Classifier, vectors: Values) -> None:
-        """Add a site's test values and answers to an outcome."""
+    def _tested(
+        self, site: str, classifier: _Classifier, vectors: Values
+    ) -> tuple[dict[str, float], Answered]:
+        """Return a site's test values with its number of ``images``, and its answers."""
         scores, labels = self._answers(classifier, vectors, self.sites[site].test)
-        outcome.sites[site] = {"images": float(len(labels))}
+        values = {"images": float(len(labels))}
         for name, value in self._metrics(scores, labels).items():
             if value is not None:
-                outcome.sites[site][name] = value
+                values[name] = value
         tested = self.sites[site].tested
-        outcome.answers.append(Answered(tested.labels, tested.groups, scores.argmax(axis=1)))
+        return values, Answered(tested.labels, tested.groups, scores.argmax(axis=1))
 
     def _answers(
         self, classifier: _Classifier, vectors: Values, images: Images

@@ -1,7 +1,13 @@
 """Whether a federation learns enough from its images for methods to be compared in it."""
 
 from fedward.evaluation import paired_difference
-from fedward.lab.bench.bounds import Best, apart, best_of, variant_of_bounds, with_all_labels
+from fedward.lab.bench.bounds import (
+    Best,
+    best_of,
+    interval_above_zero,
+    variant_of_bounds,
+    with_all_labels,
+)
 from fedward.lab.bench.comparisons import in_common
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results, test_values
@@ -15,6 +21,9 @@ def own_regime_refusal(results: Results, variant: str) -> str:
 
     All labels in the federation must be shown to beat each reference on raw pixels with all labels
     pooled, in the metric that chooses rounds, paired by repetition.
+
+    Raises:
+        KeyError: a line has no value of this metric.
     """
     bounded = variant_of_bounds(results, variant)
     references = results.references(bounded, input="pixels", sites="pooled", labels="all")
@@ -27,7 +36,7 @@ def own_regime_refusal(results: Results, variant: str) -> str:
         ours, theirs = in_common(federation, test_values(by_seed, key_metric))
         if len(ours) < 2:
             return f"too few repetitions have *{title}* and all labels in the federation"
-        if not apart(ours, theirs):
+        if not interval_above_zero(ours, theirs):
             gap = gap_text(paired_difference(ours, theirs))
             return (
                 f"all labels in the federation are not shown to beat *{title}* in "
@@ -43,6 +52,6 @@ def _best_in_federation(results: Results, variant: str, metric: str) -> Best:
         for row in results.study.rows_of(variant)
         if results.has_run(variant, row)
         and not results.study.rows[row].alone
-        and "--pooled" not in results.cut(variant, row)
+        and not results.cut(variant, row).pooled
     ]
     return best_of(with_all_labels(results, variant, metric, rows))

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedward.config import DataSpec
 from fedward.digests import digest
-from fedward.lab.bench.records import Cut, Record, Repetition
+from fedward.lab.bench.records import ImageDigests, Record, Repetition
+from fedward.lab.bench.study import Study
 from fedward.seeds import numpy_generator
 from fedward.sites import named_sites
 from fedward.sites.assemble import divide
@@ -22,7 +23,20 @@ from fedward.sites.site_csv import load_manifest
 from fedward.sites.site_file import ManifestSite, read_site_file
 
 
-def cut_of(folder: Path, spec: DataSpec) -> Cut:
+def compared_seeds(study: Study, seeds_in_file: Sequence[int]) -> tuple[int, ...]:
+    """Return seeds whose images those of a study's seeds are compared with.
+
+    A single seed needs another one: of the study's file or, where images are cut for any seed, the
+    next number. Without a partition the files of another seed may not be there.
+    """
+    if len(study.seeds) > 1 or not study.partition:
+        return study.seeds
+    (seed,) = study.seeds
+    others = [other for other in seeds_in_file if other != seed]
+    return (seed, others[0] if others else seed + 1)
+
+
+def cut_of(folder: Path, spec: DataSpec) -> ImageDigests:
     """Return which images the site files in a folder name for testing and with labels.
 
     No image is opened. Ids are those of the data set, so that test images are the same whichever
@@ -37,7 +51,7 @@ def cut_of(folder: Path, spec: DataSpec) -> Cut:
         data = _without_images(folder / f"{site}.yaml", spec)
         test += data.test.ids
         labels[site] = sorted(data.labelled.ids)
-    return Cut(test=digest(sorted(test)), labels=digest(labels))
+    return ImageDigests(test=digest(sorted(test)), labels=digest(labels))
 
 
 def _without_images(site_file: Path, spec: DataSpec) -> SiteData:
@@ -61,7 +75,7 @@ def _blank_pixels(count: int) -> Pixels:
     return np.zeros((count, 1, 1, 1), np.uint8)
 
 
-def repetition_of(seed: int, cuts: Mapping[int, Cut]) -> Repetition:
+def repetition_of(seed: int, cuts: Mapping[int, ImageDigests]) -> Repetition:
     """Return what differs between a seed and all others of a row.
 
     Args:

@@ -1,13 +1,15 @@
 """The recorded lines of a study by row and repetition, and which round of a row counts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
-from fedward.evaluation.names import ERRORS
 from fedward.evaluation.selection import mean
+from fedward.lab.bench.partitions import CutKey, cut_key
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.study import Cell, Place, Study
+from fedward.lab.bench.study import Cell, RowOfVariant, Study
 
 NOT_RUN = "not run"
 """What is said of a row without results."""
@@ -17,6 +19,8 @@ _MODELS = {
     "lda": "linear discriminant analysis",
 }
 """Model of a reference -> what tables call it."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +63,7 @@ class Results:
         """Return whether a row has a result under any seed."""
         return bool(self.by_seed(variant, row))
 
-    def rows_that_ran(self) -> list[Place]:
+    def rows_that_ran(self) -> list[RowOfVariant]:
         """Return (variant, row) of all rows that have run, in the study's order."""
         return [
             (variant, row)
@@ -77,46 +81,41 @@ class Results:
                     yield variant, ours, theirs
 
     def test_values(self, variant: str, row: str, metric: str) -> dict[int, float]:
-        """Return seed -> test value of a row by the one stopping rule."""
+        """Return seed -> test value of a row by the one stopping rule; see :func:`test_values`."""
         return test_values(self.by_seed(variant, row), metric)
 
-    def cut(self, variant: str, row: str) -> list[str]:
-        """Return the arguments by which the images of a row that has run are cut, without the seed.
-
-        If the study does not cut them itself, it is the folder of their site files instead.
-        """
-        cell = self.repetitions(variant, row)[0].cell
-        for arguments in self.study.partitions([cell]).values():
-            if "--seed" not in arguments:
-                return arguments
-            index = arguments.index("--seed")
-            return arguments[:index] + arguments[index + 2 :]
-        return [self.study.rows[row].sites]
+    def cut(self, variant: str, row: str) -> CutKey:
+        """Return how the images of a row are cut, in any repetition."""
+        cell = Cell(variant, row, self.study.seeds[0])
+        arguments = list(self.study.partitions([cell]).values())
+        return cut_key(*arguments) if arguments else CutKey(self.study.rows[row].sites, False)
 
     def doubled(self, variant: str, row: str) -> list[Record]:
-        """Return the results of a row with twice the rounds."""
+        """Return the results of a row with twice the rounds, of the study's doubled seeds."""
         return [
             record
             for record in self.records.values()
-            if record.doubled and (record.variant, record.row) == (variant, row)
+            if record.doubled
+            and record.seed in self.study.doubled
+            and (record.variant, record.row) == (variant, row)
         ]
 
     def references(self, variant: str, **wanted: str) -> dict[str, dict[int, Record]]:
         """Return title -> seed -> result of a variant's references, in the order of the lines.
 
-        A variant without references of its own has those of the first variant.
+        They are those of :meth:`~fedward.lab.bench.study.Study.variant_of_references`, of the
+        study's seeds.
 
         Args:
             variant: one of the study.
             wanted: fields of :attr:`~fedward.lab.bench.records.Record.reference` and their values.
         """
-        lines = [record for record in self.records.values() if record.reference]
-        own = [record for record in lines if record.variant == variant]
-        if not own:
-            own = [record for record in lines if record.variant == self.study.first_variant]
+        fitted_in = self.study.variant_of_references(variant)
         found: dict[str, dict[int, Record]] = {}
-        for record in own:
+        for record in self.records.values():
             kind = record.reference
+            if not kind or record.variant != fitted_in or record.seed not in self.study.seeds:
+                continue
             if all(kind[name] == value for name, value in wanted.items()):
                 found.setdefault(reference_title(kind), {})[record.seed] = record
         return found
@@ -141,33 +140,61 @@ class Results:
         return best
 
 
+def kept_with_results(
+    find: Callable[Concatenate[Results, _P], _T],
+) -> Callable[Concatenate[Results, _P], _T]:
+    """Keep what a function finds in results for as long as these exist.
+
+    Args:
+        find: its other arguments are hashable, and what it returns does not hold the results.
+    """
+    found: WeakKeyDictionary[Results, dict[Any, _T]] = WeakKeyDictionary()
+
+    @wraps(find)
+    def look_up(results: Results, /, *arguments: _P.args, **named: _P.kwargs) -> _T:
+        of_results = found.setdefault(results, {})
+        key = (arguments, tuple(sorted(named.items())))
+        if key not in of_results:
+            of_results[key] = find(results, *arguments, **named)
+        return of_results[key]
+
+    return look_up
+
+
 def test_values(by_seed: Mapping[int, Record], metric: str) -> dict[int, float]:
-    """Return seed -> test value of a row or a reference by the one stopping rule."""
+    """Return seed -> test value of a row or a reference by the one stopping rule.
+
+    Raises:
+        KeyError: a line has no value of the metric.
+    """
     return {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
 
 
 def chosen_value(record: Record, metric: str) -> float:
     """Return a test value in the round that is best on validation, as a mean over sites.
 
-    Errors, such as that of calibration, choose no round: theirs are of the last rounds.
-
     Args:
         record: of a run or a reference.
         metric: one that the line keeps; ``pooled`` is the accuracy over all test images.
+
+    Raises:
+        KeyError: the line has no value of the metric.
     """
-    protocol = "last" if metric in ERRORS else "global"
-    return record.test[protocol][metric]
+    return record.test["global"][metric]
 
 
 def last_value(record: Record, metric: str) -> float:
-    """Return a test value of the last rounds; of a reference, which has none, its value."""
-    return record.test.get("last", record.test["global"])[metric]
+    """Return a test value of the last rounds; of a reference, which has none, its value.
+
+    Raises:
+        KeyError: the line has no value of the metric.
+    """
+    return record.test["last"][metric]
 
 
 def has_values(record: Record, metric: str) -> bool:
     """Return whether a run has both :func:`chosen_value` and :func:`last_value` of a metric."""
-    protocols = ("last",) if metric in ERRORS else ("last", "global")
-    return all(metric in record.test[protocol] for protocol in protocols)
+    return all(metric in record.test[protocol] for protocol in ("last", "global"))
 
 
 def reference_title(kind: Mapping[str, str]) -> str:

@@ -22,17 +22,32 @@ from fedward.runs.communities import Community, community
 def convergence_table(results: Results) -> str:
     """Return what twice the rounds showed, of the rows that ran with them; empty without any."""
     study = results.study
-    seeds = "one seed" if len(study.doubled) < 2 else f"the mean of {len(study.doubled)} seeds"
-    table = Table([f"convergence, by {seeds}", *map(metric_name, study.metrics)])
-    for variant in study.variants:
-        for row in study.rows_of(variant):
-            records = results.repetitions(variant, row)
-            doubled = results.doubled(variant, row)
-            if doubled:
-                texts = [unconverged(records, doubled, metric) for metric in study.metrics]
-                cells = [text or "shown" for text in texts]
-                table.add(full_title(results.study, variant, row), *cells)
-    return table.markdown() if table.lines else ""
+    with_doubled = [
+        (variant, row)
+        for variant in study.variants
+        for row in study.rows_of(variant)
+        if results.doubled(variant, row)
+    ]
+    if not with_doubled:
+        return ""
+    seed_counts = {len(results.doubled(variant, row)) for variant, row in with_doubled}
+    title = f"convergence, by {_mean_of_seeds(min(seed_counts), max(seed_counts))}"
+    table = Table([title, *map(metric_name, study.metrics)])
+    for variant, row in with_doubled:
+        records = results.repetitions(variant, row)
+        doubled = results.doubled(variant, row)
+        texts = [unconverged(records, doubled, metric) for metric in study.metrics]
+        table.add(full_title(study, variant, row), *(text or "shown" for text in texts))
+    return table.markdown()
+
+
+def _mean_of_seeds(fewest: int, most: int) -> str:
+    """Return what a value of some seeds is, where rows have from ``fewest`` to ``most`` of them."""
+    if most == 1:
+        return "one seed"
+    return (
+        f"the mean of {most} seeds" if fewest == most else f"the mean of {fewest} to {most} seeds"
+    )
 
 
 def site_table(results: Results) -> str:

@@ -11,11 +11,11 @@ from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import files_with_bought_labels
-from fedward.lab.bench.claims import claims_digest
+from fedward.lab.bench.claims import recorded_under
 from fedward.lab.bench.recording import record
-from fedward.lab.bench.records import Cut, Drawn, Record, add_records, read_records
+from fedward.lab.bench.records import Drawn, ImageDigests, Record, add_records, read_records
 from fedward.lab.bench.reference_runs import missing_references, run_references
-from fedward.lab.bench.repetition import cut_of, repetition_of
+from fedward.lab.bench.repetition import compared_seeds, cut_of, repetition_of
 from fedward.lab.bench.results import has_values
 from fedward.lab.bench.study import Cell, Settings, Study
 from fedward.lab.processes import run_all
@@ -46,8 +46,10 @@ class Bench:
         site_files: folder that holds the folders of site files which rows name.
         file: where results are kept.
         changes: settings that replace the common ones.
-        seeds: further seeds of the study. Their images show whether those of a repetition are its
-            own.
+        as_written: the study as its file has it, if ``study`` has other seeds.
+
+    Attributes:
+        seeds: those whose images show whether the images of a repetition are its own.
     """
 
     def __init__(
@@ -57,15 +59,16 @@ class Bench:
         site_files: Path,
         file: Path,
         changes: Settings,
-        seeds: Sequence[int] = (),
+        as_written: Study | None = None,
     ) -> None:
         self.study = study
         self.out = out
         self.site_files = site_files
         self.file = file
         self.changes = changes
-        self.seeds = tuple(dict.fromkeys([*study.seeds, *seeds]))
-        self._cuts: dict[str, Cut] = {}
+        self.as_written = as_written or study
+        self.seeds = compared_seeds(study, self.as_written.seeds)
+        self._cuts: dict[str, ImageDigests] = {}
         """Folder of site files -> which images it names."""
 
     def run(self, cells: Sequence[Cell], workers: int) -> None:
@@ -177,7 +180,7 @@ class Bench:
         compared = self.compared(cell)
         if compared:
             rewrite_report(self._joint_folder(cell), compared)
-        result = record(cell, self.runs(cell), self.drawn(cell), claims_digest(self.study))
+        result = record(cell, self.runs(cell), self.drawn(cell))
         values = result.test["last"]
         undefined = [metric for metric in self.study.metrics if not has_values(result, metric)]
         if undefined:
@@ -188,7 +191,7 @@ class Bench:
                 expected=f"test values of {', '.join(undefined)}",
                 found="none",
             )
-        add_records(self.file, [result])
+        add_records(self.file, [recorded_under(self.as_written, result)])
         return ", ".join(f"{metric} {values[metric]:.3f}" for metric in self.study.metrics)
 
     def compared(self, cell: Cell) -> list[Path]:
@@ -214,6 +217,10 @@ class Bench:
         """Return which images a cell uses, and what differs between its seed and the row's others.
 
         Synthetic images are drawn by the seed.
+
+        Raises:
+            DataError: a site file of a seed, or what it names, cannot be used.
+            KeyError: the cell's own site files are not there, or its seed is none of the study.
         """
         cuts = {}
         for seed in self.seeds:
@@ -221,7 +228,7 @@ class Bench:
             files = self.files_of(other)
             name = self.study.folder(other)
             if files is None:
-                cuts[seed] = Cut(digest(["synthetic", seed]), digest(["synthetic", seed]))
+                cuts[seed] = ImageDigests(digest(["synthetic", seed]), digest(["synthetic", seed]))
             elif name in self._cuts or files.exists():
                 if name not in self._cuts:
                     self._cuts[name] = cut_of(files, self.experiment(other).data)

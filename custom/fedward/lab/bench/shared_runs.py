@@ -4,14 +4,13 @@ Runs are the same if data set, cut, network and all settings are, whatever the s
 """
 
 from collections.abc import Iterator
-from functools import cache
 
 from pydantic import ValidationError
 
 from fedward.errors import ConfigError
 from fedward.lab.bench.bounds import has_bounds
 from fedward.lab.bench.records import with_defaults
-from fedward.lab.bench.results import Results
+from fedward.lab.bench.results import Results, kept_with_results
 
 
 def sharing_runs(results: Results, variant: str) -> Iterator[tuple[Results, str]]:
@@ -30,7 +29,7 @@ def sharing_runs(results: Results, variant: str) -> Iterator[tuple[Results, str]
                 yield neighbour, other_variant
 
 
-@cache
+@kept_with_results
 def _run_keys(results: Results) -> dict[str, set[tuple[object, ...]]]:
     """Return variant -> what the runs of its rows are of, without the seed."""
     keys: dict[str, set[tuple[object, ...]]] = {}
@@ -58,5 +57,4 @@ def _run_key(results: Results, variant: str, row: str) -> tuple[object, ...] | N
         return None
     settings = experiment.model_copy(update={"seed": 0}).model_dump_json()
     needed = tuple(_run_key(results, variant, name) for name in study.rows[row].needs)
-    cut = " ".join(results.cut(variant, row))
-    return (cut, study.rows[row].alone, settings, needed)
+    return (results.cut(variant, row), study.rows[row].alone, settings, needed)

@@ -38,8 +38,8 @@ def _below(results: Results) -> str:
     baseline = results.study.rows[baseline_of(results)].title
     if not below:
         return (
-            f"No row that trains has its whole interval of {metric_name(metric)} below "
-            f"*{baseline}*."
+            f"For no row that trains is the whole interval of its difference from *{baseline}* in "
+            f"{metric_name(metric)} below 0."
         )
     below.sort(key=lambda titled: titled[1].gap.mean)
     rows = [_named(title, difference) for title, difference in below[:_MOST_ROWS]]
@@ -59,10 +59,10 @@ def _conclusions(withheld: int, rows: int) -> str:
         return f"No conclusion may be drawn from {them}."
     if withheld:
         return (
-            f"No conclusion may be drawn from {withheld} of them, and from the others only where "
-            "it was claimed."
+            f"No conclusion may be drawn from {withheld} of them; from the others, only where a "
+            "claim was made."
         )
-    return "A conclusion may be drawn only where it was claimed."
+    return "A conclusion may be drawn only where a claim was made."
 
 
 def _is_below(difference: Difference) -> bool:
@@ -71,8 +71,8 @@ def _is_below(difference: Difference) -> bool:
 
 
 def _named(variant_title: str, difference: Difference) -> str:
-    """Return a row's name and its difference, with the variant if the study names variants."""
-    name = f"{difference.title}, {variant_title}" if variant_title else difference.title
+    """Return a row's name and its difference, behind the variant if the study names variants."""
+    name = f"{variant_title}: {difference.title}" if variant_title else difference.title
     return f"*{name}* {gap_text(difference.gap)}"
 
 
@@ -128,6 +128,8 @@ def _classes(results: Results) -> str:
             f"Rare classes with *{title}*: Macro F1, which counts classes alike, is "
             f"{macro_f1:.3f}; Accuracy, which counts images alike, is {accuracy:.3f}."
         )
+        if bounds_refusal(results, variant, "balanced_accuracy"):
+            return text
         found = fmean(results.test_values(variant, row, "balanced_accuracy").values())
         if accuracy - found >= _MUCH:
             text += (

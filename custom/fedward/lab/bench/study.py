@@ -1,7 +1,6 @@
 """A study: methods to compare, perhaps in several variants, on the same images and seeds."""
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -13,23 +12,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, reason_of
+from fedward.evaluation.names import OF_ANSWERS
 from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
-from fedward.lab.bench.partitions import CUTS, Partition, test_per_training
+from fedward.lab.bench.partitions import CUTS, Partition, arguments_of, test_train_ratio
 from fedward.methods import method_of, settings_type
 
 Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
-Place: TypeAlias = tuple[str, str]
+RowOfVariant: TypeAlias = tuple[str, str]
 """A variant and a row: where a value stands in the tables of a study."""
-_COUNTED_IN_ROUNDS = (
-    "rounds",
-    "warm_up",
-    "query_every",
-    "pretraining_rounds",
-    "pretraining_warm_up",
-)
-"""Settings of methods that are numbers of rounds, and grow with them in a doubled run."""
+METRICS = (*OF_ANSWERS, "auroc_macro")
+"""Metrics that a study may show, and that may choose its rounds.
+
+Each recorded line has those that are defined on its images.
+"""
 
 
 class _Part(BaseModel):
@@ -120,7 +117,7 @@ class Claim(_Part):
             raise ValueError("mean_over with two or more variants, each of them once")
         return self
 
-    def places(self, first_variant: str) -> list[tuple[Place, Place]]:
+    def places(self, first_variant: str) -> list[tuple[RowOfVariant, RowOfVariant]]:
         """Return where the values of both rows stand, for each variant whose mean is compared.
 
         Args:
@@ -194,9 +191,35 @@ class Study(_Part):
 
     A table shows how often members were each other's peers.
     """
-    metrics: tuple[str, ...] = ("accuracy", "f1_macro")
+    metrics: tuple[str, ...] = Field(("accuracy", "f1_macro"), min_length=1)
+    """Metrics that it shows, of :data:`METRICS`; most figures and sentences are on the first."""
     claims: tuple[Claim, ...] = ()
     """Expectations that stand here before the study runs; a change afterwards is refused."""
+
+    @model_validator(mode="after")
+    def _shows_recorded_metrics(self) -> "Study":
+        unknown = [metric for metric in self.metrics if metric not in METRICS]
+        if unknown or len(set(self.metrics)) < len(self.metrics):
+            raise ValueError(
+                f"metrics among {', '.join(METRICS)}, each of them once, not "
+                f"{', '.join(self.metrics)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _names_site_files_by_seed_alone(self) -> "Study":
+        folders = [row.sites for row in self.rows.values()]
+        for text in (*folders, *self.sites, *self.sites.values()):
+            try:
+                text.format(seed=0)
+            except (AttributeError, LookupError, ValueError):
+                raise ValueError(
+                    f"sites with no other placeholder than {{seed}}, not {text}"
+                ) from None
+        for text in self.sites.values():
+            # Raises ValueError for arguments that `fedward partition` does not have.
+            arguments_of(text.format(seed=0))
+        return self
 
     @model_validator(mode="after")
     def _claims_only_what_it_shows(self) -> "Study":
@@ -314,16 +337,23 @@ class Study(_Part):
         """The variant that the others are compared with."""
         return next(iter(self.variants))
 
+    def variant_of_references(self, variant: str) -> str:
+        """Return the variant on whose images a variant's references are fitted.
+
+        It is the variant itself if it has a share of labels or a cut of its own, else the first.
+        """
+        of_variant = self.variants[variant]
+        has_own_images = of_variant.labelled is not None or bool(of_variant.partition)
+        return variant if has_own_images else self.first_variant
+
     def in_variant(self, variant: str, text: str) -> str:
         """Return a text behind the title of its variant, if the study names variants."""
         title = self.variants[variant].title
         return f"{title}: {text}" if title else text
 
     def name_of(self, variant: str, row: str) -> str:
-        """Return the title of a row with that of its variant, if the study names variants."""
-        title = self.rows[row].title
-        variant_title = self.variants[variant].title
-        return f"{title}, {variant_title}" if variant_title else title
+        """Return the title of a row behind that of its variant, if the study names variants."""
+        return self.in_variant(variant, self.rows[row].title)
 
     def rows_of(self, variant: str) -> tuple[str, ...]:
         """Return the rows that a variant changes, in the study's order."""
@@ -354,7 +384,7 @@ class Study(_Part):
     def experiment(
         self, cell: Cell, changes: Settings | None = None, data: Settings | None = None
     ) -> Experiment:
-        """Return what a cell runs; of a removed row, without the settings that are gone.
+        """Return what a cell runs; of a removed row, without all settings of its own.
 
         Args:
             cell: one of the study.
@@ -377,7 +407,7 @@ class Study(_Part):
         }
         experiment = changed_experiment(row.job, settings)
         if cell.doubled:
-            experiment = changed_experiment(row.job, {**settings, **_doubled(experiment, options)})
+            experiment = changed_experiment(row.job, {**settings, **_doubled(experiment)})
         if not experiment.data.label_kind.exclusive:
             raise ConfigError(
                 f"study, row {cell.row}",
@@ -388,7 +418,11 @@ class Study(_Part):
         return experiment
 
     def folder(self, cell: Cell) -> str:
-        """Return the folder of a cell's site files, below the study's; empty: synthetic images."""
+        """Return the folder of a cell's site files, below the study's; empty: synthetic images.
+
+        Raises:
+            KeyError: the study lacks the cell's variant or row.
+        """
         if self.partition:
             return self._cut(cell).folder
         return self.rows[cell.row].sites.format(seed=cell.seed)
@@ -397,16 +431,21 @@ class Study(_Part):
         """Return how the images of a variant are cut; empty without a partition."""
         return self.variants[variant].partition or self.partition
 
-    def test_per_training(self, variant: str) -> float:
-        """Return how many test images a variant has for each training image.
+    def test_train_ratio(self, variant: str, row: str) -> float | None:
+        """Return how many test images a row of a variant has for each training image.
 
-        Where rows have site files of several cuts it is the largest number of these; 0 where no
-        data set is divided.
+        It is 0 for synthetic images, of which each repetition has its own, and None where the study
+        does not say how its site files divide a data set.
         """
-        partition = self.partition_of(variant)
+        folder = self.rows[row].sites
+        if not folder:
+            return 0.0
+        if self.partition:
+            return test_train_ratio(arguments_of(self.partition_of(variant)))
+        if folder not in self.sites:
+            return None
         # Shares of images are the same under all seeds.
-        texts = [partition] if partition else [text.format(seed=0) for text in self.sites.values()]
-        return max((test_per_training(shlex.split(text)) for text in texts), default=0.0)
+        return test_train_ratio(arguments_of(self.sites[folder].format(seed=0)))
 
     def _cut(self, cell: Cell) -> Partition:
         """Return how the images of a cell are cut, where the study has a partition."""
@@ -416,7 +455,13 @@ class Study(_Part):
         return cut.below(cell.variant) if variant.partition else cut
 
     def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
-        """Return folder of site files -> arguments of ``fedward partition``, for the cells."""
+        """Return folder of site files -> arguments of ``fedward partition``, for the cells.
+
+        Folders that the study does not cut are left out.
+
+        Raises:
+            KeyError: the study lacks the variant or row of a cell.
+        """
         if self.partition:
             cuts = [self._cut(cell) for cell in cells]
             return {cut.folder: list(cut.arguments) for cut in cuts}
@@ -425,7 +470,7 @@ class Study(_Part):
         for folder, seed in needed:
             if folder in self.sites:
                 text = self.sites[folder].format(seed=seed)
-                arguments[folder.format(seed=seed)] = shlex.split(text)
+                arguments[folder.format(seed=seed)] = list(arguments_of(text))
         return arguments
 
     def unused(self, settings: Settings) -> list[str]:
@@ -447,14 +492,13 @@ def _options_of(job: str) -> frozenset[str]:
     return frozenset(settings_type(method).model_fields)
 
 
-def _doubled(experiment: Experiment, options: frozenset[str]) -> Settings:
+def _doubled(experiment: Experiment) -> Settings:
     """Return the settings that make an experiment twice as long, with a schedule as stretched.
 
     It is evaluated as often as before: at the same rounds, and then at as many again.
     """
     settings = method_of(experiment).settings
-    names = [name for name in _COUNTED_IN_ROUNDS if name in options]
-    return {name: 2 * getattr(settings, name) for name in names}
+    return {name: 2 * getattr(settings, name) for name in settings.counted_in_rounds}
 
 
 def _applies(key: str, options: frozenset[str]) -> bool:
@@ -472,8 +516,8 @@ def read_study(file: Path) -> Study:
     """Read a study.
 
     Raises:
-        ConfigError: the file cannot be read, a field or value is wrong, or a setting is of no
-            row's method.
+        ConfigError: the file cannot be read, a field or value is wrong, a setting is of no row's
+            method, or rounds are chosen by a metric that no line records, or by several rules.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -496,25 +540,32 @@ def read_study(file: Path) -> Study:
             expected="settings that some row's method has",
             found=", ".join(unused),
         )
-    if study.partition:
-        _require_one_rule(study, file)
+    _require_rule(study, file)
     return study
 
 
-def _require_one_rule(study: Study, file: Path) -> None:
-    """Raise ConfigError unless all rows stop by one rule, so that none has more rounds to choose.
+def _require_rule(study: Study, file: Path) -> None:
+    """Raise ConfigError unless lines record the metric by which each row stops.
 
-    It is the metric that chooses a round, and how often models are evaluated. Rows of one round
-    have no choice.
+    Where the study has claims, or cuts its images again for each repetition, all rows must stop by
+    one rule, so that none has more rounds to choose: the metric that chooses a round, and how often
+    models are evaluated. Rows of one round have no choice.
     """
     rules: dict[tuple[str, int], Cell] = {}
     for variant in study.variants:
         for row in study.rows_of(variant):
             cell = Cell(variant, row, study.seeds[0])
             experiment = study.experiment(cell)
+            if experiment.key_metric not in METRICS:
+                raise ConfigError(
+                    f"study {file}, row {row}",
+                    "Name another key_metric.",
+                    expected=f"one of {', '.join(METRICS)}",
+                    found=experiment.key_metric,
+                )
             if method_of(experiment).settings.rounds > 1:
                 rules.setdefault((experiment.key_metric, experiment.evaluate_every), cell)
-    if len(rules) > 1:
+    if len(rules) > 1 and (study.partition or study.claims):
         raise ConfigError(
             f"study {file}",
             "Give all rows the same key_metric and evaluate_every.",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedward.lab.bench.bounds import upper_bound
-from fedward.lab.bench.by_group import group_interval
+from fedward.lab.bench.by_group import half_width_over_groups
 from fedward.lab.bench.convergence import fall
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import (
@@ -73,9 +73,8 @@ def reference_table(results: Results) -> str:
     """Return the values of references, of a study of several variants; empty without any."""
     study = results.study
     table = Table(["reference", "seeds", *map(metric_name, study.metrics)])
-    with_own = {record.variant for record in results.records.values() if record.reference}
     for variant in study.variants:
-        if variant not in with_own:
+        if study.variant_of_references(variant) != variant:
             continue
         for title, by_seed in results.references(variant).items():
             records = list(by_seed.values())
@@ -85,8 +84,13 @@ def reference_table(results: Results) -> str:
 
 
 def pooled_table(results: Results) -> str:
-    """Return the accuracy of all test images as one set; empty if no row may be shown."""
+    """Return the accuracy of all test images as one set; empty if no row may be shown.
+
+    It is withheld where the accuracy of sites is.
+    """
     study = results.study
+    if bounds_refusal(results, study.first_variant, "accuracy"):
+        return ""
     table = Table(["further values", "accuracy of all test images"])
     for row in study.rows:
         if not _row_refusal(results, row):
@@ -96,11 +100,7 @@ def pooled_table(results: Results) -> str:
 
 
 def variant_table(results: Results, metric: str) -> str:
-    """Return a study of several variants in one metric.
-
-    Where the first variant has all labels and the others a share, a cell also has the percentage
-    that the row reaches of the page's own row with all labels.
-    """
+    """Return a study of several variants in one metric, a line for each."""
     study = results.study
     table = Table(["training", "seeds", *(row.title for row in study.rows.values())])
     for name, variant in study.variants.items():
@@ -162,7 +162,7 @@ def _seeds(records: Sequence[Record]) -> str:
 def _value(records: Sequence[Record], metric: str) -> str:
     """Return a mean with its intervals over repetitions and over test groups."""
     values = [chosen_value(record, metric) for record in records]
-    return interval_text(values, metric, group_interval(records, metric))
+    return interval_text(values, metric, half_width_over_groups(records, metric))
 
 
 def _last_value(results: Results, variant: str, row: str, metric: str) -> str:

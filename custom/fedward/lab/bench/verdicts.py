@@ -31,9 +31,11 @@ class ClaimTest:
     p: float = 1.0
     """Uncorrected; 1 if the claim is not judged, as it still counts among the page's claims."""
     p_overlapping: float = 1.0
-    """Likewise, with allowance for divisions that overlap; see ``test_per_training`` of
-    :func:`~fedward.lab.bench.claims.p_value`.
+    """Likewise, with allowance for divisions that overlap; see ``test_train_ratio`` of
+    :func:`~fedward.lab.bench.claims.p_value`. It is 1 where the overlap is unknown.
     """
+    is_overlap_known: bool = True
+    """Whether the study says how the images of all compared rows are divided."""
 
 
 def claim_test(results: Results, claim: Claim) -> ClaimTest:
@@ -45,13 +47,19 @@ def claim_test(results: Results, claim: Claim) -> ClaimTest:
     reason = refusal(results, places, claim.metric)
     if reason:
         return ClaimTest(claim, reason)
-    ratios = [results.study.test_per_training(variant) for variant, _ in places]
+    ratios = [results.study.test_train_ratio(variant, row) for variant, row in places]
+    known = [ratio for ratio in ratios if ratio is not None]
+    is_overlap_known = len(known) == len(ratios)
+    p_overlapping = 1.0
+    if is_overlap_known:
+        p_overlapping = p_value(ours, theirs, test_train_ratio=max(known))
     return ClaimTest(
         claim,
         refusal="",
         gap=paired_difference(ours, theirs),
         p=p_value(ours, theirs),
-        p_overlapping=p_value(ours, theirs, test_per_training=max(ratios)),
+        p_overlapping=p_overlapping,
+        is_overlap_known=is_overlap_known,
     )
 
 
@@ -60,6 +68,9 @@ def claimed_values(results: Results, claim: Claim) -> tuple[list[float], list[fl
 
     They are the value of ``row``, and the claimed share of the value of ``than``; where the claim
     is on several variants, means over these. Repetitions that one of them lacks are left out.
+
+    Raises:
+        KeyError: a line has no value of the claim's metric.
     """
     pairs = claim.places(results.study.first_variant)
     ours = [results.test_values(*our_place, claim.metric) for our_place, _ in pairs]
@@ -89,16 +100,20 @@ class Verdict:
         return self.outcome in ("shown", "opposite shown")
 
 
-def verdicts(results: Results, page: Sequence[Results]) -> list[Verdict]:
+def verdicts(results: Results, studies_on_page: Sequence[Results]) -> list[Verdict]:
     """Return the verdict on each claim of a study, with Holm's correction over a page.
 
     Args:
         results: of the study.
-        page: results of all studies whose tables stand on the page, ``results`` among them. Each of
-            their claims counts, also those that are not judged.
+        studies_on_page: results of all studies whose tables stand on the page, ``results`` among
+            them. Each of their claims counts, also those that are not judged.
     """
     # The claims that are corrected together.
-    family = [(other, claim_test(other, claim)) for other in page for claim in other.study.claims]
+    family = [
+        (other, claim_test(other, claim))
+        for other in studies_on_page
+        for claim in other.study.claims
+    ]
     corrected = holm([judgement.p for _, judgement in family])
     corrected_overlapping = holm([judgement.p_overlapping for _, judgement in family])
     found = []
@@ -126,9 +141,9 @@ def _outcome(judgement: ClaimTest, p: float) -> Outcome:
     return "shown" if shown_direction == judgement.claim.direction else "opposite shown"
 
 
-def sentences(results: Results, page: Sequence[Results]) -> list[str]:
+def sentences(results: Results, studies_on_page: Sequence[Results]) -> list[str]:
     """Return a sentence for each claim of a study; see :func:`verdicts`."""
-    return [_sentence(results, verdict) for verdict in verdicts(results, page)]
+    return [_sentence(results, verdict) for verdict in verdicts(results, studies_on_page)]
 
 
 def _sentence(results: Results, verdict: Verdict) -> str:
@@ -136,10 +151,11 @@ def _sentence(results: Results, verdict: Verdict) -> str:
     claim = verdict.test.claim
     our_name, their_name = names_of(study, claim)
     metric = metric_name(claim.metric)
-    statement = (
+    statement = in_its_variant(
+        study,
+        claim,
         f"{metric} of *{our_name}* is {claim.direction} than {share_of(claim)}that of "
-        f"*{their_name}*"
-        f"{mean_of_variants(study, claim)}"
+        f"*{their_name}*{mean_of_variants(study, claim)}",
     )
     gap = verdict.test.gap
     if gap is None:
@@ -147,8 +163,10 @@ def _sentence(results: Results, verdict: Verdict) -> str:
     count = verdict.claim_count
     among = f"by Holm among the page's {count}" if count > 1 else "the page's only one"
     text = f"{statement}: **{verdict.outcome}**, {gap_text(gap)}, {p_text(verdict.p)} ({among})"
-    if verdict.is_shown:
+    if verdict.is_shown and verdict.test.is_overlap_known:
         text += f"; with allowance for overlapping divisions {p_text(verdict.p_overlapping)}"
+    elif verdict.is_shown:
+        text += "; how far the divisions of its images overlap is unknown"
     return f"{text}."
 
 
@@ -177,11 +195,25 @@ def share_of(claim: Claim) -> str:
 
 
 def names_of(study: Study, claim: Claim) -> tuple[str, str]:
-    """Return what pages call the two rows of a claim, without the variants of a mean."""
-    if claim.mean_over:
-        return study.rows[claim.row].title, study.rows[claim.than].title
-    ((ours, theirs),) = claim.places(study.first_variant)
-    return study.name_of(*ours), study.name_of(*theirs)
+    """Return what a sentence calls the two rows of a claim.
+
+    Variants are named only if the rows are of two; else see :func:`in_its_variant`.
+    """
+    (our_variant, our_row), (their_variant, their_row) = claim.places(study.first_variant)[0]
+    if our_variant == their_variant:
+        return study.rows[our_row].title, study.rows[their_row].title
+    return study.name_of(our_variant, our_row), study.name_of(their_variant, their_row)
+
+
+def in_its_variant(study: Study, claim: Claim, sentence: str) -> str:
+    """Return a sentence on a claim behind the title of the variant that both its rows are of.
+
+    It stays as it is if they are of two, are means over variants, or variants have no titles.
+    """
+    (our_variant, _), (their_variant, _) = claim.places(study.first_variant)[0]
+    if claim.mean_over or our_variant != their_variant:
+        return sentence
+    return study.in_variant(our_variant, sentence)
 
 
 def mean_of_variants(study: Study, claim: Claim) -> str:

@@ -47,6 +47,11 @@ class ActiveSettings(AllImages):
     """γ: share of a site's training images that is labelled after the last query. Paper: 0.5."""
 
     @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """See :attr:`fedward.methods.settings.Settings.counted_in_rounds`."""
+        return [*super().counted_in_rounds, "query_every"]
+
+    @property
     def step_sizes(self) -> Sequence[StepSize]:
         """Step sizes of the network and, with MCDAL, of its auxiliary heads, which use Adam."""
         step_sizes = list(super().step_sizes)

@@ -1,6 +1,6 @@
 """FedIRM's settings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -56,6 +56,11 @@ class FedIRMSettings(MeanTeacherSettings):
     """Share of the features that each pass for the uncertainty drops. Released code: 0.2."""
     passes: int = Field(11, ge=1, le=1000)
     """P: passes for the uncertainty of an image. Released code: 11."""
+
+    @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """See :attr:`fedward.methods.settings.Settings.counted_in_rounds`."""
+        return [*super().counted_in_rounds, "ramp_up"]
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

@@ -1,6 +1,6 @@
 """FedPerl's settings."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -45,6 +45,11 @@ class FedPerlSettings(FixMatchSettings):
     printed in the paper: sum."""
     batch_statistics_for_labels: bool = False
     """Whether pseudo-labels come from the network in training mode, as in the authors' code."""
+
+    @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """See :attr:`fedward.methods.settings.Settings.counted_in_rounds`."""
+        return [*super().counted_in_rounds, "warm_up"]
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

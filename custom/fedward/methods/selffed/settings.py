@@ -71,6 +71,12 @@ class SelfFedSettings(AllImages):
     by."""
 
     @property
+    def counted_in_rounds(self) -> Sequence[str]:
+        """See :attr:`fedward.methods.settings.Settings.counted_in_rounds`."""
+        names = ("pretraining_rounds", "pretraining_warm_up", "warm_up")
+        return [*super().counted_in_rounds, *names]
+
+    @property
     def step_sizes(self) -> Sequence[StepSize]:
         """Step sizes of the phases at a site. The server's contrastive step is not among them."""
         rates: dict[str, float] = {}

@@ -1,0 +1,187 @@
+"""Whether kept results are those of a study and of its runs."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from fedward.errors import ConfigError
+from fedward.lab.bench.claims import require_as_recorded
+from fedward.lab.bench.recording import check_records
+from fedward.lab.bench.records import Record, read_records
+from fedward.lab.bench.reference_runs import (
+    kept_references,
+    reference_cells,
+    reference_settings,
+)
+from fedward.lab.bench.references import Reference
+from fedward.lab.bench.study import Cell, Study
+from fedward.text import count
+
+if TYPE_CHECKING:
+    from fedward.lab.bench.runs import Bench
+
+_ROUNDING = 2e-5
+"""By how much a mean of recorded values may differ from a recorded mean."""
+
+
+def verified_records(work: "Bench") -> str:
+    """Compare the kept results with the study, with each other, and with the run folders here.
+
+    Returns:
+        What was compared, for a person to read.
+
+    Raises:
+        ConfigError: results are missing, are not of the study, have other settings, claims or
+            bounds than the study, or are not the means of their sites.
+        RunError: a result differs from its run folder, or the run folder was changed.
+    """
+    records = read_records(work.file)
+    require_as_recorded(work.as_written, work.file, records)
+    _require_all(work.study, work.file, records)
+    _require_no_others(work.study, work.file, records)
+    _require_all_references(work, records)
+    _require_varied(work.file, records)
+    for record in records.values():
+        _require_current(work, record)
+        _require_means_of_sites(work.file, record)
+    compared = check_records(work.file, work.finished_runs)
+    return (
+        f"{len(records)} results have the study's settings, "
+        f"{len(compared)} are those of runs in {work.out}"
+    )
+
+
+def _require_all(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if a run of the study has no result.
+
+    A repetition that is left out may be the one that speaks against a claim.
+    """
+    missing = [cell for cell in study.cells() if cell not in records]
+    if missing:
+        raise ConfigError(
+            f"{file}",
+            "Run the study, or take the rows and seeds that did not run out of it.",
+            expected="a result of every run of the study",
+            found=f"none of {count(len(missing), 'run')}, such as {missing[0]}",
+        )
+
+
+def _require_no_others(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if a result is of no run of the study, or of no reference to its images.
+
+    A row or seed that was taken out after it ran may be the one that speaks against a claim.
+    """
+    cells = set(study.cells())
+    repetitions = {(cell.variant, cell.seed) for cell in reference_cells(study, study.cells())}
+    for cell, record in records.items():
+        is_of_study = cell in cells
+        if record.reference:
+            named = str(Reference(**record.reference))
+            is_named = cell.row == named and not cell.doubled
+            is_of_study = is_named and (cell.variant, cell.seed) in repetitions
+        if not is_of_study:
+            raise ConfigError(
+                f"{file}, {cell}",
+                "Put the row, seed or doubled seed back, or run the study again.",
+                expected="a result of a run of the study",
+                found="one of a run that it does not have",
+            )
+
+
+def _require_all_references(work: "Bench", records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if a repetition lacks a reference.
+
+    A study without any is not refused, as nothing is concluded from it.
+    """
+    if not any(record.reference for record in records.values()):
+        return
+    for cell, references in kept_references(work, work.study.cells(), records).items():
+        if references.missing:
+            raise ConfigError(
+                f"{work.file}, {cell.variant} seed {cell.seed}",
+                "Run the study: it fits what is missing.",
+                expected=f"{count(len(references.whole), 'reference')} of the study's images",
+                found=f"{len(references.kept)}, without {min(map(str, references.missing))}",
+            )
+
+
+def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if seeds are said to differ in images or labels, and do not."""
+    first_with: dict[tuple[str, str, bool, str, str], Cell] = {}
+    for cell, record in records.items():
+        if record.repetition == "weights":
+            continue
+        for part, part_digest in asdict(record.cut).items():
+            of_row = (cell.variant, cell.row, cell.doubled)
+            other = first_with.setdefault((*of_row, part, part_digest), cell)
+            if other != cell:
+                raise ConfigError(
+                    f"{file}, {cell}",
+                    "Delete both lines and run the study again.",
+                    expected=f"other images and labels than those of seed {other.seed}",
+                    found=f"the same {part}",
+                )
+
+
+def _require_current(work: "Bench", record: Record) -> None:
+    """Raise ConfigError if a result has other settings than its run would have now.
+
+    A reference may be of other images or another encoder.
+    """
+    if record.reference:
+        (cell,) = reference_cells(work.study, [record.cell])
+        is_current = record.settings == reference_settings(work, cell)
+        remedy = "Run the study again: it fits its references again."
+    else:
+        is_current = work.is_current(record)
+        remedy = "Run the cell again."
+    if not is_current:
+        raise ConfigError(
+            f"{work.file}, {record.cell}",
+            remedy,
+            expected="the settings of the study",
+            found="others",
+        )
+
+
+def _require_means_of_sites(file: Path, record: Record) -> None:
+    """Raise ConfigError if the test values of a result are not those that its sites' values give.
+
+    They are the means over sites; the accuracy over all test images is a mean over images.
+    """
+    for metric, value in record.test["global"].items():
+        of_sites = _pooled(record) if metric == "pooled" else _mean(record, metric)
+        # Whatever is no number is not near one either.
+        if of_sites is None or not abs(of_sites - value) <= _ROUNDING:
+            raise ConfigError(
+                f"{file}, {record.cell}",
+                "Run the study again; fit a reference again by deleting its line.",
+                expected="no value without sites"
+                if of_sites is None
+                else f"{metric} to be the mean of its sites, {of_sites:.5f}",
+                found=f"{metric} {value:.5f}",
+            )
+    if record.reference and record.test["last"] != record.test["global"]:
+        raise ConfigError(
+            f"{file}, {record.cell}",
+            "Fit it again by deleting its line.",
+            expected="a reference with one value of each metric",
+            found="other values of the last rounds, which it does not have",
+        )
+
+
+def _mean(record: Record, metric: str) -> float | None:
+    """Return the mean over the sites that have a value; None without one."""
+    values = record.of_sites(metric).values()
+    return fmean(values) if values else None
+
+
+def _pooled(record: Record) -> float | None:
+    """Return the accuracy over the test images of all sites; None without any."""
+    tested = [site for site in record.sites.values() if "accuracy" in site]
+    images = sum(site["images"] for site in tested)
+    if not images:
+        return None
+    return sum(site["images"] * site["accuracy"] for site in tested) / images

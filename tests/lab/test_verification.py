@@ -1,0 +1,265 @@
+"""What ``--verify`` refuses to who would change recorded lines, or the study behind them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.errors import ConfigError, RunError
+from fedward.lab.bench.claims import require_as_recorded
+from fedward.lab.bench.records import Record, add_records, read_records
+from fedward.lab.bench.reference_runs import missing_references, reference_cells
+from fedward.lab.bench.references import references_on
+from fedward.lab.bench.results import Results
+from fedward.lab.bench.runs import Bench
+from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.verification import verified_records
+from recorded import ROWS, SEEDS, bare, line, lines_of, reference, results_of, study_of
+
+STUDY = study_of()
+SHARES = {
+    "whole": {"title": "all labels", "labelled": 1.0, "rows": ["lower", "upper"]},
+    "tenth": {"title": "10 %", "labelled": 0.1},
+}
+SPLIT = {
+    "partition": "images.npz --sites 3 --labelled 0.1",
+    "sites": {},
+    "rows": {
+        name: {**row, "sites": "all" if name == "upper" else "few"} for name, row in ROWS.items()
+    },
+}
+"""A study that cuts its images, so that variants may differ by their share of labels."""
+
+
+def all_lines(study: Study, label_counts: tuple[str, ...] = ("few", "all")) -> dict[Cell, Record]:
+    """Return the lines of a study with each reference on pixels, in its first variant."""
+    lines = lines_of(study)
+    for kind in references_on("pixels", label_counts):
+        lines |= reference(study, [0.4] * len(SEEDS), kind._asdict())
+    return lines
+
+
+def work_of(study: Study, lines: Mapping[Cell, Record], folder: Path) -> Bench:
+    """Return a study's bench, whose kept results are some lines."""
+    work = Bench(study, folder, folder / "sites", folder / "results.jsonl", {})
+    add_records(work.file, lines.values())
+    return work
+
+
+def older(lines: Mapping[Cell, Record]) -> dict[Cell, Record]:
+    """Return the lines as they were before they kept what the study was judged by."""
+    return {cell: replace(record, judged_by="") for cell, record in lines.items()}
+
+
+def verify(study: Study, lines: Mapping[Cell, Record], folder: Path) -> str:
+    return verified_records(work_of(study, lines, folder))
+
+
+def test_whole_results_are_accepted(tmp_path: Path) -> None:
+    lines = all_lines(STUDY)
+    assert verify(STUDY, lines, tmp_path).startswith(f"{len(lines)} results have the study's")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seeds": [1, 2, 4, 5]},
+        {"doubled": []},
+        {"rows": {name: ROWS[name] for name in ("lower", "upper")}, "own": "lower"},
+    ],
+    ids=["seed", "doubled seed", "row"],
+)
+def test_what_is_taken_out_of_a_study_after_it_ran_is_noticed(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """It may speak against a claim; or be a reference that is still compared."""
+    with pytest.raises(ConfigError, match="found one of a run that it does not have"):
+        verify(study_of(**changes), older(all_lines(STUDY)), tmp_path)
+
+
+def test_a_reference_of_a_seed_that_the_study_lacks_is_noticed_and_never_compared(
+    tmp_path: Path,
+) -> None:
+    fewer = study_of(seeds=[1, 2, 4, 5])
+    lines = {
+        cell: record
+        for cell, record in older(all_lines(STUDY)).items()
+        if cell.seed != 3 or record.reference
+    }
+    for by_seed in results_of(fewer, lines).references("all").values():
+        assert list(by_seed) == [1, 2, 4, 5]
+    with pytest.raises(ConfigError, match=r"reference .* seed 3: .* of a run that it does not"):
+        verify(fewer, lines, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lower": "ssfl"},
+        {"upper": "ssfl"},
+        {"seeds": [*SEEDS, 6]},
+        {"doubled": [2]},
+        {"metrics": ["accuracy"]},
+        {"metrics": ["f1_macro", "accuracy"]},
+    ],
+)
+def test_what_judges_a_study_stays_as_it_was_when_its_lines_were_recorded(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = lines_of(STUDY)
+    require_as_recorded(study_of(title="Another title"), tmp_path, lines)
+    require_as_recorded(study_of(seeds=SEEDS[::-1]), tmp_path, lines)
+    require_as_recorded(study_of(**changes), tmp_path, older(lines))
+    with pytest.raises(ConfigError, match="recorded under the bounds, seeds and metrics"):
+        require_as_recorded(study_of(**changes), tmp_path, lines)
+
+
+def test_lines_say_what_the_studys_file_says_whichever_seeds_run(tmp_path: Path) -> None:
+    one_seed = STUDY.model_copy(update={"seeds": (7,)})
+    work = Bench(one_seed, tmp_path, tmp_path, tmp_path / "results.jsonl", {}, STUDY)
+    (cell,) = reference_cells(one_seed, [Cell("all", "ssfl", 7)])
+    made = line(work.as_written, cell, 0.5)
+    require_as_recorded(STUDY, work.file, {cell: made})
+    assert made.judged_by != line(one_seed, cell, 0.5).judged_by
+
+
+def without_sites(record: Record) -> Record:
+    return replace(record, sites={})
+
+
+def of_better_images(record: Record) -> Record:
+    better = {**record.test["global"], "pooled": record.test["global"]["pooled"] + 0.01}
+    return replace(record, test={"global": better, "last": better})
+
+
+def of_no_number(record: Record) -> Record:
+    unknown = {**record.test["global"], "accuracy": float("nan")}
+    return replace(record, test={**record.test, "global": unknown})
+
+
+@pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (without_sites, "no value without sites"),
+        (of_better_images, "expected pooled to be the mean of its sites"),
+        (of_no_number, "expected accuracy to be the mean of its sites"),
+    ],
+)
+def test_values_are_those_that_the_sites_give(
+    row: str, change: Any, found: str, tmp_path: Path
+) -> None:
+    """Those of references, too, and the accuracy over all test images."""
+    lines = all_lines(STUDY)
+    cell = Cell("all", row, 2)
+    with pytest.raises(ConfigError, match=found):
+        verify(STUDY, {**lines, cell: change(lines[cell])}, tmp_path)
+
+
+def test_a_reference_has_no_last_rounds_of_its_own(tmp_path: Path) -> None:
+    lines = all_lines(STUDY)
+    cell = Cell("all", "reference pixels svm pooled all", 2)
+    last = {**lines[cell].test["last"], "accuracy": 0.1}
+    lines[cell] = replace(lines[cell], test={**lines[cell].test, "last": last})
+    with pytest.raises(ConfigError, match="a reference with one value of each metric"):
+        verify(STUDY, lines, tmp_path)
+
+
+def test_a_reference_has_one_line_in_a_repetition(tmp_path: Path) -> None:
+    """A second one under another name would take its place."""
+    lines = all_lines(STUDY)
+    strong = lines[Cell("all", "reference pixels svm pooled all", 2)]
+    second = replace(strong, row="zzz")
+    with pytest.raises(ConfigError, match=r"all zzz seed 2: .* of a run that it does not have"):
+        verify(STUDY, {**lines, second.cell: second}, tmp_path)
+
+
+def test_a_repetition_that_lacks_a_reference_fits_it_again(tmp_path: Path) -> None:
+    """What ``--verify`` misses is what a run of the study makes."""
+    lines = all_lines(STUDY)
+    del lines[Cell("all", "reference pixels logistic alone few", 4)]
+    work = work_of(STUDY, lines, tmp_path)
+    with pytest.raises(ConfigError, match=r"seed 4: expected 8 references .* found 7, without"):
+        verified_records(work)
+    assert missing_references(work, STUDY.cells()) == [Cell("all", "lower", 4)]
+
+
+def lines_of_shares(study: Study) -> dict[Cell, Record]:
+    """Return lines whose references with few labels are those of the second variant alone."""
+    lines = lines_of(study)
+    lines = {cell: record for cell, record in lines.items() if not record.reference}
+    for variant, label_counts in (("whole", ("all",)), ("tenth", ("few", "all"))):
+        for kind in references_on("pixels", label_counts):
+            for seed in SEEDS:
+                (seen,) = reference_cells(study, [Cell(variant, "lower", seed)])
+                (made,) = (
+                    record
+                    for record in reference(study, [0.4] * 5, kind._asdict()).values()
+                    if record.seed == seed
+                )
+                settings = {**made.settings, "sites": study.folder(seen)}
+                moved = replace(made, variant=variant, settings=settings)
+                lines[moved.cell] = moved
+    return lines
+
+
+def test_a_variant_of_all_labels_has_no_reference_with_few(tmp_path: Path) -> None:
+    study = study_of(variants=SHARES, **SPLIT)
+    lines = lines_of_shares(study)
+    assert verify(study, lines, tmp_path).startswith(f"{len(lines)} results have")
+    work = Bench(study, tmp_path, tmp_path / "sites", tmp_path / "results.jsonl", {})
+    assert missing_references(work, study.cells()) == []
+
+
+def test_a_variant_with_its_own_labels_never_has_the_references_of_another(tmp_path: Path) -> None:
+    study = study_of(variants=SHARES, **SPLIT)
+    lines = {
+        cell: record
+        for cell, record in lines_of_shares(study).items()
+        if not record.reference or cell.variant != "tenth"
+    }
+    assert Results(study, lines).references("whole")
+    assert Results(study, lines).references("tenth") == {}
+    with pytest.raises(ConfigError, match=r"tenth seed 1: expected 4 references .* found 0, with"):
+        verify(study, lines, tmp_path)
+
+
+def test_references_see_the_images_of_few_labels_wherever_that_row_stands() -> None:
+    rows = {name: SPLIT["rows"][name] for name in ("upper", "ssfl", "lower")}
+    study = study_of(**{**SPLIT, "rows": rows})
+    cells = reference_cells(study, [Cell("all", "upper", 3)])
+    assert [study.folder(cell) for cell in cells] == ["seed-3/few"]
+
+
+def test_a_second_line_of_a_cell_is_refused(tmp_path: Path) -> None:
+    """It would take the place of the first one."""
+    kept = bare(Cell("all", "ssfl", 1))
+    lines = [json.dumps(asdict(record)) for record in (kept, replace(kept, seconds=2.0))]
+    file = tmp_path / "results.jsonl"
+    file.write_text("\n".join(lines))
+    with pytest.raises(RunError, match=r"line 2: .* found a second one of all ssfl seed 1"):
+        read_records(file)
+
+
+@pytest.mark.parametrize("part", [(), ("cut",), ("curve",)])
+def test_a_field_that_would_get_lost_is_refused(part: tuple[str, ...], tmp_path: Path) -> None:
+    fields = asdict(bare(Cell("all", "ssfl", 1)))
+    changed = fields
+    for name in part:
+        changed = changed[name]
+    changed["approved"] = True
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(fields))
+    with pytest.raises(RunError, match="approved"):
+        read_records(file)
+
+
+def test_older_lines_can_be_read(tmp_path: Path) -> None:
+    fields = asdict(bare(Cell("all", "ssfl", 1)))
+    del fields["judged_by"]
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(fields))
+    assert read_records(file)[Cell("all", "ssfl", 1)].judged_by == ""
