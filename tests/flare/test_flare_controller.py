@@ -19,7 +19,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare import controller as module
 from fedward.flare.jobs.configurations import controller as controller_of
 from fedward.flare.places import new_run, results_folder
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from isolated import write_sites
@@ -64,7 +64,7 @@ def run(
     ) -> Path:
         path, arguments = controller_of(experiment)
         controller = load_class(path)(**arguments)
-        sites = engine(controller.experiment, SITES, tmp_path / "sites")
+        sites = engine(Sites(controller.experiment, tmp_path / "sites"), SITES)
         monkeypatch.setattr(module, "FlareTransport", lambda _: sites)
         controller.engine = SimpleNamespace(
             get_workspace=lambda: workspace, get_component=lambda name: None

@@ -14,7 +14,7 @@ from simulator import SITES, assert_same_run, start
 
 from fedward.config import DERMOSCOPY
 from fedward.flare.jobs.export import export_job
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from running import run_experiment, run_local
@@ -104,7 +104,7 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
         (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz, labels: {labels}}}")
     write_images(sites / "many.npz", 5000)
     write_images(sites / "few.npz", 24)
-    transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])
+    transport = Deserted(Sites(experiment, tmp_path / "cache", [sites]), SITES)
     local = run_experiment(experiment, tmp_path / "local", transport)
     write_images(large, 20_000, side=64)
     process = start(tmp_path / "job", tmp_path / "workspace", FEDWARD_SITES=str(sites))

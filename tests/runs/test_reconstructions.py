@@ -12,7 +12,7 @@ from PIL import Image
 from clients import public_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.selffed.objectives import HIDDEN
 from fedward.storage.model_files import StoredState
 from fedward.storage.pictures import FOLDER, save_pictures
@@ -105,7 +105,8 @@ def on_files(tmp_path: Path, server: str | None) -> Path:
     folder = write_sites(tmp_path / "files")
     if server is not None:
         (folder / "server.yaml").write_text(server)
-    transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
+    sites = Sites(experiment, tmp_path / "cache", [folder])
+    transport = LocalTransport(sites, ["site-1", "site-2"])
     return run_experiment(experiment, tmp_path / "run", transport, site_folders=[folder])
 
 

@@ -15,7 +15,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.flare.privacy import privatise
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.requirements import TensorRules
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
 from fedward.methods.workflow import ClientTask, Exchange
@@ -295,7 +295,8 @@ def from_files(contrastive: str = "server") -> Experiment:
 
 
 def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
-    transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
+    sites = Sites(experiment, tmp_path / "cache", [folder])
+    transport = LocalTransport(sites, ["site-1", "site-2"])
     return run_experiment(experiment, tmp_path / "run", transport, site_folders=[folder])
 
 

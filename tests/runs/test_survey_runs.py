@@ -14,7 +14,7 @@ from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import RunError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods import job_of
 from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
@@ -168,7 +168,7 @@ def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path
     job = experiment()
     folder = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(job, folder, Killed(job, SITES, folder / "sites", [files]))
+        run_experiment(job, folder, Killed(Sites(job, folder / "sites", [files]), SITES))
     resume_local(folder, site_folders=[files])
     assert (folder / "surveys.jsonl").read_text() == (run / "surveys.jsonl").read_text()
 
@@ -247,7 +247,7 @@ class Choosy(LocalTransport):
     """The in-process engine, with sites that do not want to be surveyed."""
 
     def __init__(self, job: Experiment, folder: Path, files: Path, unwilling: set[str]) -> None:
-        super().__init__(job, SITES, folder, [files])
+        super().__init__(Sites(job, folder, [files]), SITES)
         policy = {site: Policy(surveys=site not in unwilling, minimum_replies=2) for site in SITES}
         self.client = lambda site: new_client(  # type: ignore[method-assign,assignment]
             site,

@@ -28,7 +28,7 @@ from fedward.flare import executor as executor_module
 from fedward.flare.encryption import SERVER, SITE, context_of
 from fedward.flare.jobs.configurations import SYNTHETIC
 from fedward.flare.shareables import TASK, pack_request, unpack
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods import method_of
 from fedward.methods.aggregation import mean_of as plain_mean
@@ -89,7 +89,7 @@ class Tampering(LocalTransport):
     """Lets a test see and change what a site answers; keeps every message."""
 
     def __init__(self, experiment, folder, tamper):
-        super().__init__(experiment, SITES, folder, key=KEY)
+        super().__init__(Sites(experiment, folder), SITES, KEY)
         self.tamper = tamper
         self.seen = []
 

@@ -11,7 +11,7 @@ import pytest
 from fedward.config import SyntheticData
 from fedward.evaluation.selection import best_global
 from fedward.lab import simulation
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.protocol.wire import Message
 from fedward.runs.choices import Choices
 from fedward.runs.run import Run
@@ -30,7 +30,7 @@ class Judging(LocalTransport):
     """Lets a test say what a site finds in a round."""
 
     def __init__(self, experiment: Any, folder: Path, find: Find) -> None:
-        super().__init__(experiment, SITES, folder)
+        super().__init__(Sites(experiment, folder), SITES)
         self._find = find
 
     def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedward.config import Experiment
 from fedward.errors import WireError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods import METHODS, settings_of
 from fedward.methods.local import Uses
 from fedward.methods.settings import Settings
@@ -140,7 +140,7 @@ class Lying(LocalTransport):
     def __init__(
         self, experiment: Experiment, folder: Path, lies: dict[str, Any], since: int
     ) -> None:
-        super().__init__(experiment, SITES, folder)
+        super().__init__(Sites(experiment, folder), SITES)
         self._lies = lies
         self._since = since
 
@@ -251,7 +251,9 @@ def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
             super().exchange(requests, timeout, deliver)
 
     with pytest.raises(KeyboardInterrupt):
-        run_experiment(experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path))
+        run_experiment(
+            experiment, tmp_path / "run", Interrupted(Sites(experiment, tmp_path), SITES)
+        )
     growing = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
     run_experiment(experiment, tmp_path / "run", growing, resume=True)
     assert Run.load(tmp_path / "run").rounds[-1].failed == {}

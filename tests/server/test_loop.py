@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from fedward.errors import ConfigError, RunError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.lab.synthetic import SyntheticSites
 from fedward.methods.fedavg import FedAvg, federated_averaging
 from fedward.methods.requirements import Requirements, Sends
@@ -78,7 +78,7 @@ class Tampering(LocalTransport):
     """Lets a test change what a site answers."""
 
     def __init__(self, experiment, folder, tamper: Callable[[str, Message], list[Message]]):
-        super().__init__(experiment, SITES, folder)
+        super().__init__(Sites(experiment, folder), SITES)
         self.tamper = tamper
 
     def exchange(self, requests, timeout, deliver):
@@ -253,7 +253,7 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
     """Nobody who fetches the run may get these models, but a run that goes on needs them."""
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert not (folder / "models").exists()
-    transport = LocalTransport(tiny("fedavg"), SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(tiny("fedavg"), tmp_path / "sites"), SITES)
     answer = transport.exchange
     calls = iter(range(9))
 
@@ -514,7 +514,7 @@ def test_resume_with_other_settings_is_refused(tmp_path):
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     other = tiny("fedavg", seed=9)
     with pytest.raises(RunError, match="other settings"):
-        run_experiment(other, folder, LocalTransport(other, SITES, tmp_path), resume=True)
+        run_experiment(other, folder, LocalTransport(Sites(other, tmp_path), SITES), resume=True)
 
 
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
@@ -907,7 +907,7 @@ class Listening(LocalTransport):
 def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
     experiment = tiny("fedavg")
     folder = tmp_path / "run"
-    transport = Listening(experiment, SITES, tmp_path / "sites")
+    transport = Listening(Sites(experiment, tmp_path / "sites"), SITES)
     with monkeypatch.context() as patch:
         die_in_exchange(patch, 2)
         with pytest.raises(KeyboardInterrupt):

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedward.errors import ConfigError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.run_status import progress
 from finished_run import new_run
@@ -52,7 +52,7 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
         )
 
     experiment = tiny("ssfl", options={"rounds": 2})
-    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    transport = LocalTransport(Sites(experiment, tmp_path / "sites"), SITES)
     folder = run_experiment(experiment, tmp_path / "run", transport, watch=watch)
     assert seen == [
         (0, 1, 0),

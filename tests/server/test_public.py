@@ -7,7 +7,7 @@ import pytest
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from isolated import CLASSES, SITES, write_sites
 from public_images import write_public_npz
 from running import run_experiment
@@ -42,7 +42,7 @@ def test_a_validation_policy_needs_images_before_round_one(
         )
     data = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny(data=data, synthetic=None, options={"policy": policy})
-    transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])
+    transport = Untouched(Sites(experiment, tmp_path / "cache", [sites]), SITES)
     with pytest.raises(
         ConfigError,
         match=f"method fedperl: expected labelled validation images.*{reason}.*policy=static",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedward.config import Experiment
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message
 from isolated import SITES, isolated, write_sites
@@ -30,10 +30,9 @@ def run(
 
     In the round of ``late`` one site's answer comes too late. After ``dies`` the server is killed.
     """
-    sites = folder / "files"
-    transport = LocalTransport(
-        experiment, SITES, folder / "sites", [sites if sites.exists() else write_sites(sites)]
-    )
+    files = folder / "files"
+    site_folders = [files if files.exists() else write_sites(files)]
+    transport = LocalTransport(Sites(experiment, folder / "sites", site_folders), SITES)
     whole = transport.exchange
 
     def exchange(

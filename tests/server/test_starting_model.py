@@ -13,7 +13,7 @@ from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
-from fedward.lab.local import LocalTransport
+from fedward.lab.local import LocalTransport, Sites
 from fedward.nets import build
 from fedward.starting_model import Source, Weights, take_over
 from fedward.storage.disk import save_json
@@ -356,7 +356,7 @@ def carried(selffed: Path, tmp_path: Path) -> Source:
 
 
 def run_carried(folder: Path, source: Source, resume: bool = False) -> Path:
-    transport = LocalTransport(short(), SITES, folder / "sites")
+    transport = LocalTransport(Sites(short(), folder / "sites"), SITES)
     return run_experiment(
         short(), folder, transport, engine_name="flare", init=source, resume=resume
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedward.errors import ConfigError
 from fedward.lab.partition import dirichlet as dirichlet_module
 from fedward.lab.partition.dirichlet import dirichlet
-from fedward.lab.partition.divide import divide, divide_by, split_off_server
+from fedward.lab.partition.divide import column_sites, divide, divide_by, split_off_server
 from fedward.lab.partition.pool import Listing, Pool
 from fedward.seeds import numpy_generator
 from fedward.sites.rendering import Rendering, Slices
@@ -259,7 +259,8 @@ def test_a_column_makes_a_site_of_each_value():
     hospitals = ["b 10", "b 2", "A", ""]
     values = [hospitals[index % 4] for index in range(400)]
     labels = np.arange(400) // 4 % 3
-    cut = divide_by(pool(labels, hospital=values), "hospital", seed=1)
+    data = pool(labels, hospital=values)
+    cut = divide_by(data, column_sites(data, "hospital"), seed=1)
     assert list(cut) == ["A", "b-2", "b-10"]
     for site, value in (("A", "A"), ("b-2", "b 2"), ("b-10", "b 10")):
         mine = np.sort(np.concatenate(list(cut[site].values())))
@@ -274,7 +275,8 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
     groups = [f"g{index // 2}" for index in range(100)]
     values = ["a"] * 50 + ["b"] * 50
     groups[50:52] = ["g0", "g50"]
-    cut = divide_by(pool(np.arange(100) % 2, groups, hospital=values), "hospital")
+    data = pool(np.arange(100) % 2, groups, hospital=values)
+    cut = divide_by(data, column_sites(data, "hospital"))
     assert set(range(100)) - set(rows_of(cut)) == {50}
     assert all(len({site for site, _ in where}) == 1 for where in places(cut, groups).values())
 
@@ -293,8 +295,9 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
     ],
 )
 def test_columns_that_make_no_sites_are_refused(values, found):
+    data = pool(np.zeros(60), hospital=values)
     with pytest.raises(ConfigError, match=found):
-        divide_by(pool(np.zeros(60), hospital=values), "hospital")
+        divide_by(data, column_sites(data, "hospital"))
 
 
 def test_a_site_too_small_tells_what_is_counted():
@@ -305,17 +308,17 @@ def test_a_site_too_small_tells_what_is_counted():
     with pytest.raises(
         ConfigError, match=r"10 training images, at each.*as b with 9 \(groups, as patients: 2\)"
     ):
-        divide_by(volumes, "hospital")
+        divide_by(volumes, column_sites(volumes, "hospital"))
     volumes = replace(volumes, rendering=Rendering(slices=Slices(at_most=4)))
     with pytest.raises(
         ConfigError, match="10 training files, however many images each becomes, at each site"
     ):
-        divide_by(volumes, "hospital")
+        divide_by(volumes, column_sites(volumes, "hospital"))
 
 
 def test_an_unknown_column_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match=r"a column of the data \(hospital\), found clinic"):
-        divide_by(pool(np.zeros(60), hospital=["a"] * 60), "clinic")
+        column_sites(pool(np.zeros(60), hospital=["a"] * 60), "clinic")
 
 
 @given(

@@ -3,6 +3,7 @@
 import csv
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -108,6 +109,37 @@ def test_what_is_no_skin_data_set_is_refused_in_its_own_terms(tmp_path):
         ) as caught:
             read_skin(tmp_path / name)
         assert "site file" not in str(caught.value)
+
+
+def test_files_of_an_interrupted_cut_are_whole_and_the_same_call_writes_the_rest(
+    tmp_path, monkeypatch
+):
+    layout = {name: [Sample(name, f"{name}.jpg", "NV", name, "s")] for name in ("site-1", "site-2")}
+    out = tmp_path / "out"
+    write_whole = Path.write_bytes
+
+    def killed(path, content):
+        if path.name.startswith("site-1.yaml"):
+            write_whole(path, content[:20])
+            raise KeyboardInterrupt
+        write_whole(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_site_files(layout, tmp_path, out)
+    assert [path.name for path in out.iterdir() if path.suffix in (".csv", ".yaml")] == [
+        "site-1.csv"
+    ]
+    write_site_files(layout, tmp_path, out)
+    write_site_files(layout, tmp_path, tmp_path / "other")
+    assert {path.name for path in out.iterdir()} == {"site-1.csv", "site-1.yaml"} | {
+        "site-2.csv",
+        "site-2.yaml",
+    }
+    for path in out.iterdir():
+        text = path.read_text().replace(str(out.resolve()), str((tmp_path / "other").resolve()))
+        assert text == (tmp_path / "other" / path.name).read_text()
 
 
 def test_other_site_files_are_kept_and_nothing_is_written(tmp_path):

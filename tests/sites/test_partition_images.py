@@ -429,7 +429,12 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
     ("words", "said"),
     [
         (["nothing"], "expected an npz file, a CSV, or a folder of images, found nothing there"),
-        (["eyes", "--columns", "label=x"], "--columns, --images: expected a CSV, found eyes"),
+        (["eyes", "--columns", "label=x"], "--columns: expected a CSV, found eyes. Remove --col"),
+        (
+            ["eyes", "--columns", "label=x", "label=y", "--blank", "negative", "--prefix", "a/"],
+            "--columns, --blank, --prefix: expected a CSV, found eyes. Remove --columns and --blank"
+            " and --prefix, or name the CSV.",
+        ),
         (["eyes", "--by", "hospital"], "a column of the data (there are none), found hospital"),
         (
             ["eyes", "--by", "hospital", "--dirichlet", "1"],

@@ -311,12 +311,12 @@ def test_numbers_name_classes_from_whichever_on(tmp_path):
             ConfigError,
             r"classes of the data \(cyst, none, solid\), found nodule",
         ),
-        ({}, ("cyst",), ConfigError, "two or more classes, each named once, found cyst"),
+        ({}, ("cyst",), ConfigError, r"--classes: expected two or more classes, found cyst\. "),
         (
             {},
             ("cyst", "cyst"),
             ConfigError,
-            "two or more classes, each named once, found cyst, cyst",
+            "--classes: expected different classes, found cyst several times. Name each class",
         ),
         (
             {"label_names": np.array(["a"])},
@@ -348,6 +348,99 @@ def test_a_patient_in_two_splits_is_refused(tmp_path):
         DataError, match=r"each group .* in one split, found 1 in several, such as 5005"
     ):
         read_npz(grey(tmp_path, **groups))
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [np.nan, -1, "", "nan", "NaN", " ", "unknown", b"", b"n/a", np.datetime64("NaT", "D")],
+)
+def test_images_of_unknown_patients_are_each_on_their_own(tmp_path, unknown):
+    """They are no patient who has to stay in one split."""
+    unknown_images = {"train": [0, 7], "val": [2], "test": [3, 4]}
+    columns = {}
+    for split, count in COUNTS.items():
+        names = np.array([f"{split}-p{index // 2}" for index in range(count)])
+        if isinstance(unknown, bytes):
+            names = names.astype("S")
+        elif not isinstance(unknown, str):
+            start = 1000 * len(split) + ord(split[0])
+            names = (start + np.arange(count) // 2).astype(np.array(unknown).dtype)
+        names[unknown_images[split]] = unknown
+        columns[f"{split}_patient"] = names
+    pool = read_npz(grey(tmp_path, **columns))
+    assert pool.grouped
+    ids = [f"{split}-{index}" for split, count in COUNTS.items() for index in range(count)]
+    alone = {f"{split}-{index}" for split, own in unknown_images.items() for index in own}
+    for row, name in enumerate(ids):
+        assert (pool.groups[row] == name) == (name in alone)
+    assert pool.groups[:4] == ["train-0", *[pool.groups[1]], *[pool.groups[2]] * 2]
+    assert pool.groups[ids.index("val-22")] == pool.groups[ids.index("val-23")]
+
+
+def test_a_file_that_knows_no_patient_has_no_groups(tmp_path):
+    pool = read_npz(pooled(tmp_path, groups=np.full(90, np.nan)))
+    assert not pool.grouped
+    assert pool.groups == [f"train-{index}" for index in range(90)]
+
+
+def test_patients_are_numbered_past_the_codes_for_an_absent_value(tmp_path):
+    """99 and 255 stand for no label elsewhere; their images would be torn apart."""
+    count = 600
+    arrays = {"images": images(count), "labels": np.arange(count) % 3, "source": None}
+    pool = read_npz(pooled(tmp_path, **arrays, groups=np.arange(count) // 2))
+    assert pool.groups == [f"{index // 2}" for index in range(count)]
+
+
+def test_an_image_without_a_hospital_has_none_of_the_names(tmp_path):
+    source = np.arange(90) // 3 % 2
+    source[:6] = [-1, -1, -1, -2, -2, -2]
+    file = pooled(tmp_path, source=source)
+    assert read_npz(file).columns["source"][:9] == [""] * 6 + ["north"] * 3
+    text = partition(file, tmp_path / "sites", Wanted(by="source"))
+    assert "6 have no value in source" in text
+    indices = [site["indices"] for site in sites(tmp_path / "sites").values()]
+    used = sorted(index for own in indices for split in own.values() for index in split)
+    assert used == list(range(6, 90))
+
+
+def test_numbers_are_names_in_all_splits_or_in_none(tmp_path):
+    """A test image of a hospital beyond the names: no hospital has a name and a number."""
+    columns = {f"{split}_source": np.arange(count) % 2 for split, count in COUNTS.items()}
+    names = np.array([["north"], ["south"]])
+    pool = read_npz(grey(tmp_path, **columns, source_names=names))
+    assert set(pool.columns["source"]) == {"north", "south"}
+    columns["test_source"] = columns["test_source"] + 1
+    pool = read_npz(grey(tmp_path, **columns, source_names=names))
+    assert set(pool.columns["source"]) == {"0", "1", "2"}
+
+
+def test_names_in_bytes_are_names(tmp_path):
+    names = np.array(["Zürich".encode(), b"B\xe2le"])
+    pool = read_npz(pooled(tmp_path, source_names=names, label_names=np.array([b"a", b"b", b"c"])))
+    assert pool.classes == ("a", "b", "c")
+    assert set(pool.columns["source"]) == {"Zürich", "B\\xe2le"}
+
+
+def test_a_column_of_a_wrong_length_is_refused_with_all_others(tmp_path):
+    """Its images would have no patient, and the patients of the training images might be there."""
+    columns = {
+        f"{split}_patient": 1000 * len(split) + np.arange(count) for split, count in COUNTS.items()
+    }
+    columns["test_patient"] = columns["test_patient"][:-1]
+    columns |= {"train_age": np.arange(120), "val_age": np.zeros((24, 2)), "test_age": np.array(5)}
+    columns |= {"train_mean": np.zeros(3), "val_mean": np.zeros(3)}
+    with pytest.raises(DataError) as caught:
+        read_npz(grey(tmp_path, **columns))
+    assert str(caught.value) == (
+        f"{tmp_path / 'breast.npz'}: expected a value for each image: 24 in val_age, 40 in "
+        "test_age, 40 in test_patient, found (24, 2) in val_age, () in test_age, 39 in "
+        "test_patient. Write these arrays again, or leave them out."
+    )
+    for name in ("test_patient", "val_age", "test_age"):
+        del columns[name]
+    pool = read_npz(grey(tmp_path, **columns))
+    assert pool.columns["age"][118:122] == ["118", "119", "", ""]
+    assert "mean" not in pool.columns
 
 
 def test_files_of_another_cut_are_kept(tmp_path):

@@ -212,7 +212,7 @@ def test_a_second_array_under_a_name_is_not_read(tmp_path: Path) -> None:
 
 
 @HOSTILE
-@pytest.mark.parametrize("name", ["train_groups", "label_names", "notes"])
+@pytest.mark.parametrize("name", ["train_groups", "label_names", "train_notes"])
 def test_a_column_of_gigabytes_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -225,6 +225,30 @@ def test_a_column_of_gigabytes_is_not_unpacked(
     monkeypatch.setattr(np, "load", forbidden)
     with pytest.raises(DataError, match=f"an array {name} of 1600000000 bytes"):
         read_npz(path)
+
+
+@HOSTILE
+def test_columns_of_gigabytes_together_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"train_images": ((4, 28, 28), "|u1"), "train_labels": ((4,), "|u1")}
+    headers |= {f"train_{name}": ((4,), "<U20000000") for name in ("age", "place", "sex", "x")}
+    path = write_npz(tmp_path / "x.npz", **headers)
+    monkeypatch.setattr(np, "load", forbidden)
+    with pytest.raises(
+        DataError, match="fewer than 1073741824 bytes together, found 1280000000, with an array"
+    ):
+        read_npz(path)
+
+
+@HOSTILE
+@pytest.mark.parametrize("name", ["notes", "train_notes"])
+def test_gigabytes_that_are_no_column_are_left_where_they_are(tmp_path: Path, name: str) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 28, 28), np.uint8)
+    np.savez(tmp_path / "x.npz", train_images=images, train_labels=np.arange(4) % 2)
+    with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive:
+        archive.writestr(f"{name}.npy", header((5,), "<U100000000"))
+    assert not read_npz(tmp_path / "x.npz").columns
 
 
 @HOSTILE

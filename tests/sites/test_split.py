@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedward.sites.split import group_split, labelled_share
+from fedward.sites.split import group_split, labelled_share, owners
 
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(-1, 4)), max_size=120)
 SHARES = st.sampled_from([(0.6, 0.15, 0.25), (1.0,), (0.5, 0.5), (0.0, 1.0, 0.0), (0.2,) * 5])
@@ -113,3 +113,9 @@ def test_labelled_share_of_all_and_of_none():
     assert not labelled_share(labels, 0.0, np.random.default_rng(0)).any()
     with pytest.raises(ValueError, match="share"):
         labelled_share(labels, 1.1, np.random.default_rng(0))
+
+
+def test_a_row_alone_never_takes_the_name_of_a_group():
+    groups = ["7", "", "7 (alone)", ""]
+    assert owners(groups, ["a", "7", "b", "c"]) == ["7", "7 (alone) (alone)", "7 (alone)", "c"]
+    assert owners(["7", ""], ["7", "8"]) == ["7", "8"]

@@ -6,8 +6,8 @@ import pytest
 
 from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
+from fedward.lab.lesion_appearance import APPEARANCES, Style
 from fedward.lab.lesions import draw
-from fedward.lab.looks import LOOKS, Style
 from fedward.lab.synthetic import synthetic_site, synthetic_sites
 
 SPEC = DataSpec()
@@ -16,7 +16,7 @@ SMALL = SyntheticData(images=60)
 
 def test_ten_sites_draw_all_eight_classes():
     assert synthetic_sites() == [f"site-{index}" for index in range(1, 11)]
-    assert tuple(LOOKS) == DERMOSCOPY
+    assert tuple(APPEARANCES) == DERMOSCOPY
 
 
 def test_further_sites_are_like_the_first_ten():
@@ -89,7 +89,7 @@ def test_pixels_are_the_golden_ones():
     """Means of a quarter of each image, rounded to tens, so that another BLAS may differ in a last
     bit.
     """
-    pixels = draw(list(LOOKS), 32, Style(), np.random.default_rng(0))
+    pixels = draw(list(APPEARANCES), 32, Style(), np.random.default_rng(0))
     quarters = pixels.reshape(8, 2, 16, 2, 16, 3).mean(axis=(2, 4))
     assert quarters[:, 0, 0].round(-1).astype(int).tolist() == GOLDEN
 

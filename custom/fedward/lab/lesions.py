@@ -1,9 +1,9 @@
 """Draws lesions with the dermoscopic structures of eight diagnoses, many images at once.
 
 Coordinates run from -1 to 1 over the image. A lesion is a star-shaped region around its centre,
-filled by a sum of structures whose strengths :data:`LOOKS` gives for each diagnosis. An image is
-not a pure example of its class: it borrows a share of another class's look, its structures may be
-missing, and hair, gel, blur and colour do not depend on the class.
+filled by a sum of structures whose strengths :data:`APPEARANCES` gives for each diagnosis. An image
+is not a pure example of its class: it borrows a share of another class's appearance, its structures
+may be missing, and hair, gel, blur and colour do not depend on the class.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.lab.looks import LOOKS, SPOTS, Colour, Look, Style
+from fedward.lab.lesion_appearance import APPEARANCES, SPOTS, Appearance, Colour, Style
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -27,7 +27,7 @@ _BROWN = (0.56, 0.37, 0.29)
 _MAIN_COLOUR = slice(0, 3)
 _SECOND_COLOUR = slice(3, 6)
 """Columns of the look: red, green and blue."""
-_COLUMN = {field.name: index for index, field in enumerate(fields(Look))}
+_COLUMN = {field.name: index for index, field in enumerate(fields(Appearance))}
 
 
 def draw(
@@ -36,7 +36,7 @@ def draw(
     """Draw one lesion of each named diagnosis.
 
     Args:
-        names: N keys of :data:`LOOKS`.
+        names: N keys of :data:`APPEARANCES`.
         size: height and width.
         style: the camera of all images, or one for each.
         rng: everything that varies.
@@ -73,18 +73,18 @@ class _Batch:
         self.resolution = size * _oversampling(size)
         steps = np.arange(self.resolution)
         self.axis: Floats = ((steps + 0.5) * (2 / self.resolution) - 1).astype(np.float32)
-        class_index = np.array([list(LOOKS).index(name) for name in names])
+        class_index = np.array([list(APPEARANCES).index(name) for name in names])
         self.weights = self._mixture(class_index)
         """(n, classes): how much of each class's look an image has."""
-        table = np.array([astuple(look) for look in LOOKS.values()], np.float32)
-        self.looks = self.weights @ table
+        table = np.array([astuple(appearance) for appearance in APPEARANCES.values()], np.float32)
+        self.appearances = self.weights @ table
         zoom = np.array([style.zoom for style in styles], np.float32)
         self.radius = self["radius"] * zoom * self.uniform(0.75, 1.25)
         self.centre = self.uniform(-0.18, 0.18, 2)
 
     def __getitem__(self, name: str) -> Floats:
         """Return a value of the look of each image, (n,)."""
-        return self.looks[:, _COLUMN[name]]
+        return self.appearances[:, _COLUMN[name]]
 
     def uniform(self, low: float, high: float, *shape: int) -> Floats:
         """Return numbers drawn for each image, (n, *shape)."""
@@ -101,8 +101,8 @@ class _Batch:
     def _mixture(self, class_index: npt.NDArray[np.intp]) -> Floats:
         """Return how much of each class's look an image has, (n, classes)."""
         borrowed = self.uniform(0, _MOST_BORROWED)
-        other = (class_index + self.rng.integers(1, len(LOOKS), self.n)) % len(LOOKS)
-        weights = np.zeros((self.n, len(LOOKS)), np.float32)
+        other = (class_index + self.rng.integers(1, len(APPEARANCES), self.n)) % len(APPEARANCES)
+        weights = np.zeros((self.n, len(APPEARANCES)), np.float32)
         weights[np.arange(self.n), class_index] = 1 - borrowed
         weights[np.arange(self.n), other] = borrowed
         return weights
@@ -161,7 +161,7 @@ class _Batch:
         shade = self.uniform(0.75, 1.2, 1, 1, 1)
         brown_share = self.uniform(0, _MOST_BROWN, 1, 1, 1)
         brown = brown_share * np.array(_BROWN, np.float32) + self.uniform(-0.05, 0.05, 1, 1, 3)
-        colours = self.looks[:, None, None, :]
+        colours = self.appearances[:, None, None, :]
         main = shade * ((1 - brown_share) * colours[..., _MAIN_COLOUR] + brown)
         second = shade * ((1 - brown_share) * colours[..., _SECOND_COLOUR] + brown)
         patch = self["patches"][:, None, None] * _step(2 * self._field(5) + 0.4 - self.distance)

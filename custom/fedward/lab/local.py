@@ -89,21 +89,17 @@ class Sites:
 
 
 class LocalTransport:
-    """Lets each site work in this process, one after another in the order of their names."""
+    """Lets each site work in this process, one after another in the order of their names.
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        names: Sequence[str],
-        folder: Path,
-        site_folders: Sequence[Path] = (),
-        key: SiteKey | None = None,
-        cache: Path | None = None,
-        checks_pseudo_labels: bool = False,
-    ) -> None:
-        sites = Sites(experiment, folder, site_folders, cache, checks_pseudo_labels)
+    Args:
+        sites: what makes the sites.
+        names: names of the sites.
+        key: encrypts their updates; None: they are sent as they are.
+    """
+
+    def __init__(self, sites: Sites, names: Sequence[str], key: SiteKey | None = None) -> None:
         self._names = sorted(names)
-        algorithm = job_of(experiment)
+        algorithm = job_of(sites.experiment)
         self._make = partial(sites.client, algorithm=algorithm, key=key)
         self._held: dict[str, Respondent] = {}
         """Sites in memory, in the order in which they worked."""
@@ -178,15 +174,7 @@ def _plain_transport(
             "workers", "Name a number above 0.", expected="1 or more", found=f"{workers}"
         )
     if workers == 1:
-        return LocalTransport(
-            sites.experiment,
-            names,
-            sites.folder,
-            sites.site_folders,
-            SiteKey(key) if key else None,
-            sites.cache,
-            sites.checks_pseudo_labels,
-        )
+        return LocalTransport(sites, names, SiteKey(key) if key else None)
     # A worker process imports fedward alone, so it lacks what a script has registered.
     local_names = registered(sites.experiment.model_dump(mode="json"))
     if local_names:

@@ -7,24 +7,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.client.site_data import DataSource
 from fedward.evaluation.patients import unit_labels
+from fedward.lab.npz_columns import NpzColumns
 from fedward.runs.run import Run
 from fedward.sites import SiteData
 from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
+from fedward.sites.label_texts import group_or_empty
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
-from fedward.sites.stored_images import (
-    StoredArray,
-    array_names,
-    read_column,
-    refusing_broken_bytes,
-)
+from fedward.sites.stored_images import array_names, refusing_broken_bytes
 from fedward.sites.table import read_table
 from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
@@ -80,7 +76,7 @@ def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
         return {}
     records, _ = read_table(file.manifest, [columns.sample_id, columns.group], file.site)
     group_of = {record.cells[columns.sample_id]: record.cell(columns.group) for record in records}
-    return {name: group for name, group in group_of.items() if group}
+    return {name: group for name, group in group_of.items() if group_or_empty(group)}
 
 
 def _groups_in_npz(file: NpzSite) -> dict[str, str]:
@@ -88,37 +84,28 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
     where = f"site {file.site}, {file.file}"
     with refusing_broken_bytes(where, "an npz file whose groups can be read"):
         names = array_names(file.file)
-        prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
-        columns = [
-            column
-            for column in GROUP_COLUMNS
-            if any(f"{prefix}{column}" in names for prefix in prefixes)
-        ]
-        if not columns:
-            return {}
-        groups_by_prefix = {}
-        for prefix in prefixes:
-            name = f"{prefix}{columns[0]}"
-            column = read_column(file.file, name) if name in names else None
-            count = len(StoredArray(file.file, f"{prefix}labels", f"{file.file}"))
-            # A split without the column has images that are groups of their own.
-            groups_by_prefix[prefix] = [""] * count if column is None else _texts(column)
-    if file.joined:
-        joined = [group for prefix in prefixes for group in groups_by_prefix[prefix]]
-        return {f"image-{index}": group for index, group in enumerate(joined) if group}
+    prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
+    columns = NpzColumns(file.file, where, prefixes, GROUP_COLUMNS)
+    columns.check_lengths()
+    groups_by_prefix = columns.groups()
     group_of: dict[str, str] = {}
-    for split in SPLITS:
-        # As read_split: indices may be those of training images, where a split has no arrays.
-        candidates = [f"{split}_", "train_", ""] if file.indices is not None else [f"{split}_"]
-        prefix = next((name for name in candidates if name in groups_by_prefix), "")
-        for index, group in enumerate(groups_by_prefix.get(prefix, [])):
-            if group:
+    if file.joined:
+        first = 0
+        for prefix, count in columns.counts.items():
+            for index, group in enumerate(groups_by_prefix.get(prefix, []), first):
+                group_of[f"image-{index}"] = group
+            first += count
+    else:
+        for split in SPLITS:
+            # As read_split: indices may be those of training images, where a split has no arrays.
+            candidates = [f"{split}_"]
+            if file.indices is not None:
+                candidates += ["train_", ""]
+            prefix = next((name for name in candidates if name in prefixes), "")
+            for index, group in enumerate(groups_by_prefix.get(prefix, [])):
                 group_of[f"{split}-{index}"] = group
-    return group_of
-
-
-def _texts(column: NDArray[Any]) -> list[str]:
-    return list(map(str, column.reshape(-1)))
+    # An image without a group is one of its own.
+    return {name: group for name, group in group_of.items() if group}
 
 
 def note_answers(

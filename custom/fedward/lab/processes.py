@@ -100,7 +100,10 @@ def run_all(*stages: Mapping[str, partial[str]], workers: int) -> None:
 
 def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseException]:
     """Make the calls of a stage and return the errors of those that failed."""
+    if not calls:  # The fork server would import much for nothing.
+        return []
     errors: list[BaseException] = []
+    children_of_others = multiprocessing.active_children()
     environment = dict(os.environ)
     with ProcessPoolExecutor(
         workers,
@@ -128,6 +131,7 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
         except BaseException:
             # Otherwise the pool would wait until each process has finished its calls.
             for process in multiprocessing.active_children():
-                process.terminate()
+                if process not in children_of_others:
+                    process.terminate()
             raise
     return errors

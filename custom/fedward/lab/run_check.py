@@ -179,6 +179,37 @@ def enter(
             given, or none can; no site shows a label that the job needs; or nothing would be
             measured, and ``unmeasured`` is not given.
     """
+    sites = _usable_sites(experiment, sources, allow_missing, say)
+    names = [site.name for site in sites]
+    for line in _table(experiment, sites):
+        say(line)
+    algorithm = job_of(experiment)
+    if isinstance(algorithm, Survey):  # It trains nothing.
+        return Entered(names, _say_what_is_odd(sites, say))
+    # Before the lines on what is measured: without any label they would only repeat this error.
+    _require_labels(algorithm, sites, say)
+    # A run that leaves the classifier as it is has no numbers.
+    has_numbers = not algorithm.requirements.tensors.untrained
+    if has_numbers:
+        for split in _EVALUATED:
+            say(_measured_line(experiment, sites, split))
+    leaks = _say_what_is_odd(sites, say)
+    if has_numbers and not unmeasured:
+        _require_measured(experiment, sites, [source for source in sources if source.site in names])
+    say(_time_line(experiment, sites, workers))
+    return Entered(names, leaks)
+
+
+def _usable_sites(
+    experiment: Experiment, sources: Sequence[DataSource], allow_missing: bool, say: Say
+) -> list[OpenedSite]:
+    """Open the images of all sites, and return those that can be used.
+
+    Arguments are as those of :func:`enter`.
+
+    Raises:
+        DataError: some cannot be used, and ``allow_missing`` is not given, or none can.
+    """
     names = [source.site for source in sources]
     # What the site files and CSVs say is looked at first, because that takes no time.
     problems = site_problems(names, sources[0].site_folders, experiment.data)
@@ -189,30 +220,18 @@ def enter(
         problems |= unreadable
     if problems:
         _refuse_or_say(problems, len(sources), allow_missing, say)
-    algorithm = job_of(experiment)
-    # A survey trains nothing, and a run that leaves the classifier as it is has no numbers.
-    has_numbers = not isinstance(algorithm, Survey) and not algorithm.requirements.tensors.untrained
-    for line in _table(experiment, opened):
+    return opened
+
+
+def _say_what_is_odd(sites: Sequence[OpenedSite], say: Say) -> dict[str, int]:
+    """Say what looks wrong with images; return :attr:`Entered.leaks`."""
+    all_pictures = [pair for site in sites for pair in site.pictures]
+    all_dicom = [pair for site in sites for pair in site.dicom]
+    leaks = leaks_between(all_pictures, all_dicom)
+    contradicting = contradiction_notes(contradictions(all_pictures))
+    for line in (*contradicting, *leak_notes(leaks), *_odd_lines(sites)):
         say(line)
-    if not isinstance(algorithm, Survey):
-        # Before the lines on what is measured: without any label they would only repeat this error.
-        _require_labels(algorithm, opened, say)
-    if has_numbers:
-        for split in _EVALUATED:
-            say(_measured_line(experiment, opened, split))
-    pictures = [pair for site in opened for pair in site.pictures]
-    dicom = [pair for site in opened for pair in site.dicom]
-    leaks = leaks_between(pictures, dicom)
-    contradicting = contradiction_notes(contradictions(pictures))
-    for line in (*contradicting, *leak_notes(leaks), *_odd_lines(opened)):
-        say(line)
-    if not isinstance(algorithm, Survey):
-        if has_numbers and not unmeasured:
-            usable = [source for source in sources if source.site not in problems]
-            _require_measured(experiment, opened, usable)
-        say(_time_line(experiment, opened, workers))
-    numbers = {what: len(places) for what, places in leaks.items() if places}
-    return Entered([site.name for site in opened], numbers)
+    return {what: len(places) for what, places in leaks.items() if places}
 
 
 def _opened(
@@ -236,7 +255,7 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
     """Open all images of a site; DataError if they cannot be used."""
     assert source.file is not None, "site_problems refuses sites without a file"
     spec = experiment.data
-    data_in_files = load_site(source.file, spec, source.cached, opened=opening.file)
+    data_in_files = load_site(source.file, spec, source.cached, after_each_file=opening.file)
     data = with_present_answers(data_in_files, source.file)
     file = read_site_file(source.file)
     paths: dict[str, Path] = {}

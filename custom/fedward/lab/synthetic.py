@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError, listed, option
+from fedward.lab.lesion_appearance import APPEARANCES, Colour, Style
 from fedward.lab.lesions import draw
-from fedward.lab.looks import LOOKS, Colour, Style
 from fedward.methods import method_of
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
@@ -232,7 +232,7 @@ def _pixels(
 
 def _diagnoses(site: str, place: _Place, spec: "DataSpec", count: int, seed: int) -> list[str]:
     """Return the diagnoses of a site's images, in an order drawn at random."""
-    unknown = [name for name in spec.classes if name not in LOOKS]
+    unknown = [name for name in spec.classes if name not in APPEARANCES]
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
     if unknown or not priors:
         raise DataError(

@@ -134,10 +134,11 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
         *unusable_notes,
         *rows.lines_note(),
         *rows.left_out.notes(),
+        # Which images no row names is found by a search, whose gaps the finder notes.
+        *_unlisted_notes(rows.finder),
         *rows.finder.notes(),
         *labels.notes,
         *_group_notes(table, rows),
-        *_unlisted_notes(rows.finder),
     ]
     pool: Pool | None = None
     with faults.noted_unless(ClassesError):

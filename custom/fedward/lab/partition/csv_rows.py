@@ -11,7 +11,7 @@ from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut
 from fedward.sites.image_paths import ImageFinder, NoImage
-from fedward.sites.label_texts import known_or_empty
+from fedward.sites.label_texts import group_or_empty
 from fedward.sites.split import SPLIT_NAMES
 from fedward.sites.table import Record
 
@@ -165,6 +165,6 @@ def _listed_image(
         sample_id=cell["sample_id"] or path,
         image=path,
         label=labels.texts[record.line],
-        group=known_or_empty(cell["group"]),
+        group=group_or_empty(cell["group"]),
         split=split,
     )

@@ -22,10 +22,12 @@ from fedward.errors import (
 from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.lab.partition.csv_pool import CsvOptions, read_csv
 from fedward.lab.partition.divide import (
+    ColumnSites,
     SetApart,
     TooFewImagesError,
     check_column,
     check_size,
+    column_sites,
     divide,
     divide_by,
     leaking_copies,
@@ -38,8 +40,8 @@ from fedward.lab.partition.divide import (
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
-from fedward.lab.partition.looks import Contradicting, looked_at
 from fedward.lab.partition.npz_pool import read_npz
+from fedward.lab.partition.opened_images import Contradicting, with_usable_images
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.subgroup_columns import subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
@@ -148,6 +150,8 @@ class _Division(NamedTuple):
     """The server's, where it has a share of the images."""
     copies: frozenset[int]
     """Rows that are left out, as a copy of them is in another split."""
+    by: ColumnSites | None
+    """The sites of a column; None: the images are divided otherwise."""
     lost: Sequence[str] = ()
     """A note of the classes that lose all their training images by that; empty without any."""
 
@@ -167,7 +171,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     if wanted.resplit:
         pool = replace(pool, splits=["train"] * len(pool.splits))
     if not wanted.unopened:
-        pool = looked_at(pool, f"{source}", wanted.contradicting, faults)
+        pool = with_usable_images(pool, f"{source}", wanted.contradicting, faults)
     likely_column = most_like(wanted.by, pool.columns) if wanted.by else ""
     if wanted.by and likely_column:
         with faults.noted(by=likely_column):
@@ -180,12 +184,12 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     faults.refuse()
     assert division is not None, "its error was noted, or follows from one that was"
     written = {**division.cut, **division.public}
-    left_over = unused(pool, written, wanted.by, division.copies)
+    left_over = unused(pool, written, division.by, division.copies)
     pool = pool.noting(left_over.reasons)
     pool = replace(pool, doubts=(*pool.doubts, *left_over.displaced))
     pool = pool.noting(division.lost)
-    if wanted.by:
-        pool = pool.noting(renamed_note(pool, wanted.by))
+    if division.by:
+        pool = pool.noting(renamed_note(division.by))
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
     _refuse_other_sites(texts, out)
     _refuse_server_of_another_cut(texts, out)
@@ -194,7 +198,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         spec["titles"] = _titles(pool, wanted)
     texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
     better_command = ""
-    better = _better_cut(pool, division.cut, wanted)
+    better = _better_cut(pool, division, wanted)
     if better:
         better_out = _measured_folder(out)
         better_command = command_of(source, better_out, better)
@@ -285,7 +289,8 @@ def _all_sites(pool: Pool, wanted: Wanted) -> tuple[_Division, list[float]]:
 
     Sites that options add are among them; the server is the last.
     """
-    division = _divided(pool, wanted)
+    by = _column_sites(pool, wanted)
+    division = _divided(pool, wanted, by)
     cut = _centralised(division.cut) if wanted.pooled else division.cut
     shares = _shares(cut, wanted)
     if wanted.evaluate_together:
@@ -295,32 +300,42 @@ def _all_sites(pool: Pool, wanted: Wanted) -> tuple[_Division, list[float]]:
     return division._replace(cut=cut), shares
 
 
-def _divided(pool: Pool, wanted: Wanted) -> _Division:
-    """Return the sites, and the server where it has a share of the images."""
-    apart = SetApart(wanted.val, wanted.test)
+def _column_sites(pool: Pool, wanted: Wanted) -> ColumnSites | None:
+    """Return the sites of the column that is named; None: none is."""
     if wanted.by is None:
-        cut = divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
-    elif wanted.sites is not None or wanted.gamma is not None:
+        return None
+    if wanted.sites is not None or wanted.gamma is not None:
         raise ConfigError(
             option("by"),
             f"Remove {option('by')}, or the others.",
             expected=f"no {option('sites')} or {option('dirichlet')}",
             found="both",
         )
+    return column_sites(pool, wanted.by)
+
+
+def _divided(pool: Pool, wanted: Wanted, by: ColumnSites | None) -> _Division:
+    """Return the sites, and the server where it has a share of the images.
+
+    ``by``: the sites of the column that is named; None: none is.
+    """
+    apart = SetApart(wanted.val, wanted.test)
+    if by:
+        cut = divide_by(pool, by, wanted.seed, apart)
     else:
-        cut = divide_by(pool, wanted.by, wanted.seed, apart)
+        cut = divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed, apart)
     public: Cut = {}
     if wanted.server:
         cut, server_rows = split_off_server(pool, cut, wanted.server, wanted.seed)
         public = {SERVER: server_rows}
     copies = leaking_copies(pool, {**cut, **public})
     if not copies:
-        return _Division(cut, public, copies)
+        return _Division(cut, public, copies, by)
     kept = without_rows(cut, copies)
     check_size(pool, kept, "Name fewer sites, or leave copies of pictures out of the data.")
     kept_public = without_rows(public, copies)
     lost = lost_classes_note(pool, {**cut, **public}, {**kept, **kept_public})
-    return _Division(kept, kept_public, copies, lost)
+    return _Division(kept, kept_public, copies, by, lost)
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
@@ -422,21 +437,16 @@ def _centralised(cut: Cut) -> Cut:
 
 def _refuse_options_of_tables(source: Path, wanted: Wanted) -> None:
     """Raise ConfigError if options of a CSV are given with another data set."""
-    if wanted.columns or wanted.images:
-        raise ConfigError(
-            f"{option('columns')}, {option('images')}",
-            f"Remove {option('columns')} and {option('images')}, or name the CSV.",
-            expected="a CSV",
-            found=f"{source}",
-        )
-    given = wanted.choices.options()
     # Names of folders and numbers may have to be decided as well.
     allowed = ("labels",) if source.is_dir() else ("labels", "label-kind")
-    given = [name for name in given if name not in allowed]
-    if wanted.prefix:
-        given.append("prefix")
-    if wanted.subgroups:
-        given.append("subgroups")
+    is_given: dict[str, object] = {
+        "columns": wanted.columns or wanted.findings,
+        "images": wanted.images,
+        **{name: name not in allowed for name in wanted.choices.options()},
+        "prefix": wanted.prefix,
+        "subgroups": wanted.subgroups,
+    }
+    given = [name for name, value in is_given.items() if value]
     if given:
         options = [option(name) for name in given]
         raise ConfigError(
@@ -499,7 +509,7 @@ def _measured_folder(out: Path) -> Path:
     return out.parent / f"{out.name}-measured"
 
 
-def _better_cut(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
+def _better_cut(pool: Pool, division: _Division, wanted: Wanted) -> Wanted | None:
     """Return a cut of the data that measures more; None without need, or if none does.
 
     There is need if the sites measure too few classes in validation or in test, or none of them
@@ -509,6 +519,7 @@ def _better_cut(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
     """
     if wanted.pooled:  # It evaluates what the same cut evaluates without a pooled site.
         return None
+    cut = division.cut
     needed = fewest_measured(pool.label_kind)
     measures_enough = all(
         len(measured_somewhere(pool, cut, split)) >= needed for split in _EVALUATED
@@ -521,7 +532,7 @@ def _better_cut(pool: Pool, cut: Cut, wanted: Wanted) -> Wanted | None:
         for val, test in [(wanted.val, wanted.test), *_LARGER_SHARES]:
             other = replace(wanted, val=val, test=test, evaluate_together=together)
             try:
-                other_cut = _divided(pool, other).cut
+                other_cut = _divided(pool, other, division.by).cut
                 if together:
                     other_cut = _evaluated_together(other_cut, other)
             except ConfigError:  # Too few images are left for training, or splits are given.

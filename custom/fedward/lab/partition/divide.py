@@ -105,34 +105,57 @@ def check_column(pool: Pool, column: str) -> None:
         )
 
 
-def divide_by(pool: Pool, column: str, seed: int = 0, apart: SetApart = DEFAULT_SHARES) -> Cut:
-    """Divide a pool among sites, one for each value of a column, such as a hospital's name.
+class ColumnSites(NamedTuple):
+    """The sites that a column makes of N images: one for each of its values."""
+
+    column: str
+    values: Sequence[str]
+    """(N,) value of each image; an empty text for none."""
+    name_of: Mapping[str, str]
+    """Value -> name of its site, in natural order of the values."""
+    owner: Rows
+    """(N,) place of each image's site among them; -1 for images left out."""
+
+
+def column_sites(pool: Pool, column: str) -> ColumnSites:
+    """Return the sites that a column makes, such as that of the hospitals' names.
 
     Sites are named by the values; images without a value are left out. A group that occurs at
     several sites stays where it has most images. Its other images are left out, because they may
-    be from another camera. Validation and test images are set apart at each site, by class.
+    be from another camera.
 
     Raises:
-        ConfigError: there is no such column or only one value, a value cannot name a file, or a
-            site has fewer than 10 training images.
+        ConfigError: there is no such column or only one value, or a value cannot name a file.
     """
     check_column(pool, column)
     values = [known_or_empty(value) for value in pool.columns[column]]
-    site_names = _site_names([value for value in values if value])
-    owner = _owners(pool.groups, values, list(site_names))
+    name_of = _site_names([value for value in values if value])
+    return ColumnSites(column, values, name_of, _owners(pool.groups, values, list(name_of)))
+
+
+def divide_by(pool: Pool, by: ColumnSites, seed: int = 0, apart: SetApart = DEFAULT_SHARES) -> Cut:
+    """Divide a pool among the sites of a column.
+
+    Validation and test images are set apart at each site, by class.
+
+    Raises:
+        ConfigError: a site has fewer than 10 training images.
+    """
+    owner = by.owner
+    site_names = list(by.name_of.values())
     remedy = (
-        f"Give the images of these sites no value in {column}, to leave them out, or name another "
-        "column."
+        f"Give the images of these sites no value in {by.column}, to leave them out, or name "
+        "another column."
     )
     # A column of names or numbers has a value for each image: refused before much is computed.
-    check_size(pool, _unsplit(pool, owner, list(site_names.values())), remedy)
+    check_size(pool, _unsplit(pool, owner, site_names), remedy)
     # Each class at each site is a stratum of its own. With K classes a kind is 0 to K: images of a
     # multi-label pool that show no class are of kind K.
     strata = owner * (len(pool.classes) + 1) + pool.kinds
     strata = np.where((pool.kinds < 0) | (owner < 0), -1, strata)
     splits = splits_of_rows(pool, strata, seed, apart)
     cut = {}
-    for index, name in enumerate(site_names.values()):
+    for index, name in enumerate(site_names):
         cut[name] = {
             split: np.flatnonzero((owner == index) & (splits == split)) for split in SPLITS
         }
@@ -309,31 +332,26 @@ class Unused(NamedTuple):
     """A note of those whose group is at another site, if these are many; else empty."""
 
 
-def unused(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) -> Unused:
+def unused(pool: Pool, cut: Cut, by: ColumnSites | None, copies: Collection[int]) -> Unused:
     """Return what is to be said of the images of a pool that are at no site.
 
     Args:
         pool: the images.
         cut: the rows of each site.
-        column: that of :func:`divide_by`; None: the pool was divided evenly or by a law.
+        by: the sites of :func:`divide_by`; None: the pool was divided evenly or by a law.
         copies: rows that were left out by :func:`without_rows`.
     """
     total = len(pool.labels)
     unused_rows = set(range(total))
     for site_rows in cut.values():
         unused_rows.difference_update(*(rows.tolist() for rows in site_rows.values()))
-    values = [known_or_empty(value) for value in pool.columns[column]] if column else []
-    owner = np.zeros(len(pool.labels), np.int64)
-    if column:
-        sites = list(_site_names([value for value in values if value]))
-        owner = _owners(pool.groups, values, sites)
     reasons = Counter[str]()
     for row in unused_rows:
         if row in copies:
             reasons["are copies of a picture in another of training, validation and test"] += 1
-        elif column and not values[row]:
-            reasons[f"have no value in {column}"] += 1
-        elif owner[row] < 0:
+        elif by and not by.values[row]:
+            reasons[f"have no value in {by.column}"] += 1
+        elif by and by.owner[row] < 0:
             reasons[_DISPLACED] += 1
         else:
             reasons["have no label to be evaluated by"] += 1
@@ -349,16 +367,15 @@ def unused(pool: Pool, cut: Cut, column: str | None, copies: Collection[int]) ->
     return Unused([f"Images at no site: {counts}."] if counts else [], displaced)
 
 
-def renamed_note(pool: Pool, column: str) -> list[str]:
+def renamed_note(by: ColumnSites) -> list[str]:
     """Return which values of the column of sites are not the sites' names; empty if all are."""
-    name_of = _site_names([value for value in map(known_or_empty, pool.columns[column]) if value])
-    renamed = [f"{name} ({value})" for value, name in name_of.items() if name != value]
+    renamed = [f"{name} ({value})" for value, name in by.name_of.items() if name != value]
     if not renamed:
         return []
     if len(renamed) > _MOST_NAMED:
         renamed[_MOST_NAMED:] = [f"{len(renamed) - _MOST_NAMED} more"]
     return [
-        f"Names of sites are values of {column} in letters that any file name may have: "
+        f"Names of sites are values of {by.column} in letters that any file name may have: "
         f"{listed(renamed)}. `fedward run --without NAME` takes these names."
     ]
 

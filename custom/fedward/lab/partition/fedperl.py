@@ -147,13 +147,8 @@ def _thinned(samples: list[Sample], images: int, seed: int) -> list[Sample]:
     one_class = np.zeros(len(common), np.int64)
     groups = [sample.group for sample in common]
     parts = group_split(groups, one_class, [kept_share, 1 - kept_share], seed)
-    dropped = set()
-    for sample, part in zip(common, parts, strict=True):
-        if part != 0:
-            dropped.add(sample.sample_id)
-    return [
-        sample for sample in samples if sample.label != commonest or sample.sample_id not in dropped
-    ]
+    dropped = {sample for sample, part in zip(common, parts, strict=True) if part != 0}
+    return [sample for sample in samples if sample not in dropped]
 
 
 def write_site_files(

@@ -105,7 +105,7 @@ def _listed(
     masks = 0
     first_of: dict[Path, tuple[str, str]] = {}
     for class_folder in class_folders:
-        paths = left_out.images(_files(class_folder.path, rendering))
+        paths = left_out.images(_files(class_folder.path, rendering, left_out))
         pictures = _without_masks(paths)
         masks += len(paths) - len(pictures)
         for path in pictures:
@@ -284,9 +284,9 @@ def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
             yield _ClassFolder(path.name.strip(), "", path)
 
 
-def _files(class_folder: Path, rendering: Rendering) -> list[Path]:
+def _files(class_folder: Path, rendering: Rendering, left_out: LeftOut) -> list[Path]:
     """Return the files of a class; where volumes are wanted, a series is its folder."""
-    files = files_below(class_folder)
+    files = left_out.files_below(class_folder)
     return volumes_in(files, single_images=class_folder) if rendering.slices else files
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from fedward.errors import DataError, in_shell, option
 from fedward.lab.partition.pool import (
     Listing,
-    Look,
+    OpenedImage,
     Pool,
     Rows,
     check_groups,
@@ -42,9 +42,10 @@ from fedward.sites.hiding_windows import (
     window_words,
 )
 from fedward.sites.images import decode_file, open_parts
-from fedward.sites.leaks import digest
+from fedward.sites.leaks import digest, name_one_patient, one_patient_note
 from fedward.sites.path_patients import folders_of_few, patients_in_paths
 from fedward.sites.rendering import Rendering, Window
+from fedward.sites.split import owners
 from fedward.text import natural
 
 _LOOKED_AT = 16
@@ -103,11 +104,11 @@ def image_pool(
     chosen = take([image.label for image in images], classes)
     kept, patient_notes = _grouped_by_patient(folder, [images[row] for row in chosen.rows])
     splits = [image.split or "train" for image in kept]
-    check_groups(f"{folder}", [image.group or image.sample_id for image in kept], splits)
+    check_groups(f"{folder}", _owners(kept), splits)
     if not any(image.group for image in kept):
         kept, path_notes = _grouped_by_path(kept)
         patient_notes += path_notes
-    groups = [image.group or image.sample_id for image in kept]
+    groups = _owners(kept)
     class_of = _class_of(kept, chosen.classes, label_kind)
     side, channels = _size_and_channels(folder, [image.image for image in kept], rendering)
     return Pool(
@@ -125,32 +126,34 @@ def image_pool(
         },
         grouped=any(image.group for image in kept),
         notes=(*notes, *chosen.notes, *patient_notes),
-        looks=partial(_looks, folder, kept, rendering, proposed_size(side), channels),
+        open_images=partial(_opened, folder, kept, rendering, proposed_size(side), channels),
     )
 
 
-def _looks(
+def _opened(
     folder: Path, images: Sequence[ListedImage], rendering: Rendering, size: int, channels: int
-) -> Iterator[Look]:
+) -> Iterator[OpenedImage]:
     """Open all files of a pool, and yield what was seen of each, as the network would see it."""
 
-    def look(image: ListedImage) -> Look:
+    def opened(image: ListedImage) -> OpenedImage:
         path = folder / image.image
         try:
             parts = decode_file(path, size, channels, rendering)
         except Hidden as problem:
-            return Look(image.image, problem=str(problem), path=path, shown_in=problem.window)
+            return OpenedImage(
+                image.image, problem=str(problem), path=path, shown_in=problem.window
+            )
         except BadRow as problem:
             several = isinstance(problem, SeveralImages)
-            return Look(image.image, problem=str(problem), path=path, several=several)
+            return OpenedImage(image.image, problem=str(problem), path=path, several=several)
         pixels = np.stack(list(parts.values()))
         dark = bool(nearly_black(pixels).all())
         shown_in = showing_window(path, rendering) if dark else None
-        return Look(image.image, digest(pixels), path=path, dark=dark, shown_in=shown_in)
+        return OpenedImage(image.image, digest(pixels), path=path, dark=dark, shown_in=shown_in)
 
     # Volumes are large: only one at a time is in memory.
     with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as threads:
-        yield from threads.map(look, images)
+        yield from threads.map(opened, images)
 
 
 def refuse_many(
@@ -200,6 +203,11 @@ def _window_option(window: Window) -> str:
     return option("window", *(window_words(window) if in_shell() else window))
 
 
+def _owners(images: Sequence[ListedImage]) -> list[str]:
+    """Return what each image stays together with: its group, or the image alone."""
+    return owners([image.group for image in images], [image.sample_id for image in images])
+
+
 def _grouped_by_patient(
     folder: Path, images: list[ListedImage]
 ) -> tuple[list[ListedImage], list[str]]:
@@ -211,8 +219,8 @@ def _grouped_by_patient(
     named = sum(number is not None for number in numbers)
     if not patients:
         return images, []
-    if patients == 1 < named:
-        return images, [f"{named} DICOM files have the same PatientID, which is ignored."]
+    if name_one_patient(numbers):
+        return images, one_patient_note(numbers)
     grouped = [
         image if number is None else replace(image, group=f"patient-{number}")
         for image, number in zip(images, numbers, strict=True)
@@ -349,11 +357,12 @@ def _listing(
         for row in rows:
             splits_of[images[row].group].add(split)
     torn = {group for group, splits in splits_of.items() if group and len(splits) > 1}
+    groups = _owners(images)
     for split, rows in site_rows.items():
         for row in rows:
             image = images[row]
             label = image.label if is_label(image.label) else ""
-            group = image.group or image.sample_id
+            group = groups[row]
             if group in torn:
                 group = f"{group} ({split})"
             cells = [image.sample_id, image.image, label, group, split]

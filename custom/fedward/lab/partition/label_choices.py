@@ -122,7 +122,7 @@ def with_decisions(
     is_of_labels = False
     with faults.noted():
         _require_shared(where, counts, names)
-        _require_no_measures(f"{where}, labels", open_texts, counts)
+        _require_no_measures(f"{where}, labels", open_texts)
         is_of_labels = True
     if not is_of_labels:
         # What else is odd about the cells of another column is no fault of the labels.
@@ -164,7 +164,7 @@ def _likely_meanings(
     return meanings
 
 
-def _require_no_measures(where: str, open_texts: Undecided, counts: Mapping[str, int]) -> None:
+def _require_no_measures(where: str, open_texts: Undecided) -> None:
     """Raise DataError for labels that are measurements or dates."""
     if not open_texts.fractions:
         return

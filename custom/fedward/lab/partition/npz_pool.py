@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, option
+from fedward.lab.npz_columns import NpzColumns
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import (
     Classes,
     ClassesError,
     Listing,
-    Look,
+    OpenedImage,
     Pool,
     Rows,
     check_groups,
@@ -27,19 +28,11 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
-from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
-from fedward.sites.stored_images import (
-    StoredImages,
-    array_names,
-    read_column,
-    refusing_broken_bytes,
-)
-
-Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+from fedward.sites.stored_images import StoredImages, array_names, refusing_broken_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,18 +45,15 @@ class _File:
     """Of each split."""
     labels: Labels
     """(N,), or (N, C), of all splits, one after the other."""
-    others: Arrays
-    """Arrays (N,) and (N, 1) but those of images and labels."""
+    columns: NpzColumns
+    """What else it says of each image."""
+    label_names: Sequence[str] | None
+    """Names of the labels by their numbers; None: the file has none."""
 
     @property
     def counts(self) -> list[int]:
         """Number of images of each split."""
         return [len(images) for images in self.images]
-
-    @property
-    def label_names(self) -> npt.NDArray[Any] | None:
-        """Names of the labels by their numbers; None: the file has none."""
-        return self.others.get("label_names")
 
     @property
     def side(self) -> int:
@@ -82,6 +72,16 @@ class _File:
         for prefix, count in zip(self.prefixes, self.counts, strict=True):
             splits += [prefix.removesuffix("_") or "train"] * count
         return splits
+
+    def of_all(self, texts: Mapping[str, list[str]]) -> list[str]:
+        """Return a text for each image; ``texts`` of a split's images are by its prefix.
+
+        Images of other splits have an empty text.
+        """
+        of_all: list[str] = []
+        for prefix, count in zip(self.prefixes, self.counts, strict=True):
+            of_all += texts.get(prefix, [""] * count)
+        return of_all
 
     def places_in_splits(self) -> list[int]:
         """Return the place of each image in the array of its split."""
@@ -149,8 +149,7 @@ def read_npz(
     places_in_splits = file.places_in_splits()
     # Where images may change their splits, they are counted through all of them.
     indices = list(range(len(splits))) if joined else places_in_splits
-    columns = _columns(file)
-    named_groups = _groups(columns, len(labels))
+    named_groups = file.of_all(file.columns.groups())
     ids = [f"{split}-{index}" for split, index in zip(splits, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
@@ -167,10 +166,10 @@ def read_npz(
         side=file.side,
         channels=file.channels,
         listing=partial(_listing, path, class_of, places, joined),
-        columns={name: [values[row] for row in chosen.rows] for name, values in columns.items()},
+        columns=_columns(file, chosen.rows),
         grouped=any(named_groups),
         notes=tuple(notes),
-        looks=partial(_looks, file.images, ids, chosen.rows),
+        open_images=partial(_opened, file.images, ids, chosen.rows),
     )
 
 
@@ -180,11 +179,15 @@ def _read_file(path: Path, faults: Faults) -> _File:
     Raises:
         DataError: it cannot be read, or its arrays cannot be used; the text has all faults.
     """
-    names, others = _columns_in(path)
-    prefixes = _prefixes(names)
-    images, labels_of_splits = _images_and_labels(path, prefixes, others.get("label_names"), faults)
+    with refusing_broken_bytes(f"{path}", "an npz file of arrays"):
+        prefixes = _prefixes(array_names(path))
+    columns = NpzColumns(path, f"{path}", prefixes)
+    label_names = columns.value_names("label")
+    images, labels_of_splits = _images_and_labels(path, prefixes, label_names, faults)
+    with faults.noted():
+        columns.check_lengths()
     faults.refuse()
-    return _File(prefixes, images, _joined(path, labels_of_splits), others)
+    return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
 
 
 def _without_one_hot(labels: Labels, choices: LabelChoices) -> tuple[Labels, list[str]]:
@@ -203,7 +206,7 @@ def _without_one_hot(labels: Labels, choices: LabelChoices) -> tuple[Labels, lis
 
 def _name_of(
     labels: Labels,
-    label_names: npt.NDArray[Any] | None,
+    label_names: Sequence[str] | None,
     classes: Sequence[str],
     meanings: Mapping[int, str],
 ) -> dict[int, str]:
@@ -242,7 +245,7 @@ def _class_of(
 
 
 def _images_and_labels(
-    path: Path, prefixes: Sequence[str], label_names: npt.NDArray[Any] | None, faults: Faults
+    path: Path, prefixes: Sequence[str], label_names: Sequence[str] | None, faults: Faults
 ) -> tuple[list[StoredImages], list[Labels]]:
     """Return the images and the labels of each split; a fault for each that cannot be used."""
     images = []
@@ -279,9 +282,9 @@ def _meanings(
     return {int(text): name for text, name in decided.meanings.items() if text in numbers}
 
 
-def _looks(
+def _opened(
     images_of_splits: Sequence[StoredImages], ids: Sequence[str], rows: Sequence[int]
-) -> Iterator[Look]:
+) -> Iterator[OpenedImage]:
     """Read the images of a file, and yield what was seen of each row that is used.
 
     Args:
@@ -297,9 +300,9 @@ def _looks(
         # A channel of its own for grey images.
         image = pixels.reshape(*pixels.shape[:2], -1)
         if is_blank(image):
-            yield Look(ids[row], problem="a blank image: every pixel is the same")
+            yield OpenedImage(ids[row], problem="a blank image: every pixel is the same")
         else:
-            yield Look(ids[row], digest(image), dark=bool(nearly_black(image[None])[0]))
+            yield OpenedImage(ids[row], digest(image), dark=bool(nearly_black(image[None])[0]))
 
 
 def _prefixes(names: frozenset[str]) -> list[str]:
@@ -339,30 +342,8 @@ def _take_findings(labels: Labels, name_of: Mapping[int, str], classes: Sequence
     return Classes(order, chosen, list(range(len(labels))), findings_note(left_out))
 
 
-def _groups(columns: Mapping[str, list[str]], count: int) -> list[str]:
-    """Return the group of each image by the first well-known column; empty texts without one."""
-    for name in GROUP_COLUMNS:
-        if name in columns:
-            return columns[name]
-    return [""] * count
-
-
-def _columns_in(path: Path) -> tuple[frozenset[str], dict[str, npt.NDArray[Any]]]:
-    """Return the names of all arrays, and those (N,) or (N, 1) but images and labels."""
-    columns = {}
-    with refusing_broken_bytes(f"{path}", "an npz file of arrays"):
-        names = array_names(path)
-        for name in sorted(names):
-            if name.endswith(("images", "labels")):
-                continue
-            column = read_column(path, name)
-            if column is not None:
-                columns[name] = column
-    return names, columns
-
-
 def _require_names(
-    path: Path, prefix: str, labels: Labels, label_names: npt.NDArray[Any] | None
+    path: Path, prefix: str, labels: Labels, label_names: Sequence[str] | None
 ) -> None:
     """Raise DataError if a split has labels that ``label_names`` does not name."""
     if label_names is None:
@@ -380,7 +361,7 @@ def _require_names(
 
 def _label_names(
     numbers: Sequence[int],
-    label_names: npt.NDArray[Any] | None,
+    label_names: Sequence[str] | None,
     classes: Sequence[str],
 ) -> dict[int, str]:
     """Return number -> name of all labels, from ``label_names`` or else from ``classes``."""
@@ -394,42 +375,16 @@ def _label_names(
                 found=listed(names),
             )
         return dict(zip(numbers, names, strict=True))
-    return {number: str(label_names[number]) for number in numbers}
+    return {number: label_names[number] for number in numbers}
 
 
-def _columns(file: _File) -> dict[str, list[str]]:
-    """Return column -> a text for each image, which is empty in splits without the array."""
-    others = file.others
-    counts = file.counts
-    names = set()
-    for prefix in file.prefixes:
-        names |= {name.removeprefix(prefix) for name in others if name.startswith(prefix)}
-    columns: dict[str, list[str]] = {}
-    for name in sorted(names):
-        arrays = [others.get(f"{prefix}{name}", np.empty(0)) for prefix in file.prefixes]
-        has_a_value_for_each_image = any(
-            array.shape in ((count,), (count, 1))
-            for array, count in zip(arrays, counts, strict=True)
-        )
-        if not has_a_value_for_each_image:
-            continue
-        value_names = others.get(f"{name}_names", others.get(f"{name.removesuffix('s')}_names"))
-        columns[name] = []
-        for array, count in zip(arrays, counts, strict=True):
-            if array.size == count:
-                columns[name] += _texts(array.reshape(-1), value_names)
-            else:
-                columns[name] += [""] * count
+def _columns(file: _File, rows: Sequence[int]) -> dict[str, list[str]]:
+    """Return column -> a text for each of these images, empty in splits without the column."""
+    columns = {}
+    for name in file.columns.names:
+        texts = file.of_all(file.columns.texts(name))
+        columns[name] = [texts[row] for row in rows]
     return columns
-
-
-def _texts(values: npt.NDArray[Any], names: npt.NDArray[Any] | None) -> list[str]:
-    """Return a column's values as texts; numbers that have names become these."""
-    if names is None or not np.issubdtype(values.dtype, np.integer):
-        return list(map(str, values))
-    if values.max(initial=0) >= len(names):
-        return list(map(str, values))
-    return [str(names[value]) for value in values]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ LARGEST_SIDE = 224
 """Bounds of the image size that is proposed, in pixels."""
 
 
-class Look(NamedTuple):
+class OpenedImage(NamedTuple):
     """What was seen of one row of a pool once its image was opened."""
 
     name: str
@@ -44,8 +44,8 @@ class Look(NamedTuple):
     """Its file; None: it is of an array."""
 
 
-def no_looks() -> Iterator[Look]:
-    """Look at no image: the pool's are known to be whole."""
+def open_none() -> Iterator[OpenedImage]:
+    """Open no image: the pool's are known to be whole."""
     return iter(())
 
 
@@ -72,7 +72,7 @@ class Pool:
     splits: list[str]
     """``train``, ``val`` or ``test`` of each image; all ``train`` if the data set has no splits."""
     side: int
-    """Pixels of the shorter side of the images that were looked at: their lower median."""
+    """Pixels of the shorter side of the images that were opened: their lower median."""
     channels: int
     listing: Callable[[str, Mapping[str, Rows], Path], Listing]
     """Site, its rows of each split, folder of the site files -> content of its file."""
@@ -90,13 +90,13 @@ class Pool:
     """What the person who cuts the data set should know."""
     doubts: tuple[str, ...] = ()
     """Why the cut may not be what the person wants; it is said last, each on lines of its own."""
-    looks: Callable[[], Iterator[Look]] = no_looks
+    open_images: Callable[[], Iterator[OpenedImage]] = open_none
     """Opens the images, and yields what was seen of each row, in their order."""
     copies: tuple[tuple[int, ...], ...] = ()
-    """Rows of each picture that is there several times, as far as the images were looked at."""
+    """Rows of each picture that is there several times, as far as the images were opened."""
 
     def taken(self, rows: Sequence[int]) -> "Pool":
-        """Return the pool of some of the rows, in their order; they are not looked at again."""
+        """Return the pool of some of the rows, in their order; they are not opened again."""
         places = np.array(rows, np.int64)
         place_of = {row: place for place, row in enumerate(rows)}
         copies = [[place_of[row] for row in same if row in place_of] for same in self.copies]
@@ -112,7 +112,7 @@ class Pool:
             splits=[self.splits[row] for row in rows],
             columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()},
             listing=listing_of_all,
-            looks=no_looks,
+            open_images=open_none,
             copies=tuple(tuple(same) for same in copies if len(same) > 1),
         )
 
@@ -196,11 +196,19 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
             expected=f"classes of the data ({listed(known):.300})",
             found=listed(unknown) + did_you_mean(unknown[0], known),
         )
-    if len(set(order)) < max(2, len(order)):
+    repeated = [name for name, number in Counter(order).items() if number > 1]
+    if repeated:
+        raise ClassesError(
+            option("classes"),
+            "Name each class once.",
+            expected="different classes",
+            found=f"{listed(repeated)} several times",
+        )
+    if len(order) < 2:
         raise ClassesError(
             option("classes"),
             "Name the classes to use.",
-            expected="two or more classes, each named once",
+            expected="two or more classes",
             found=listed(order) or "no label",
         )
     index_of = {name: index for index, name in enumerate(order)}

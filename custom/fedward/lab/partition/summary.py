@@ -51,8 +51,9 @@ def summary(
     for (site, site_rows), share in zip(cut.items(), shares, strict=True):
         lines.append(_line(site, _cells(pool, site_rows, share), width))
     lines.append("")
+    share_of = dict(zip(cut, shares, strict=True))
     cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
-    for note in _notes(pool, cut, shares, out):
+    for note in _notes(pool, cut, [share_of[site] for site in cut], out):
         lines += fold(note, _WIDTH)
     lines.append("")
     for doubt in pool.doubts:
@@ -145,7 +146,7 @@ def _labelled_note(pool: Pool, cut: Cut, shares: Sequence[float]) -> list[str]:
     total = 0
     asked = 0
     seen = 0
-    for site_rows, share in zip(cut.values(), shares, strict=False):
+    for site_rows, share in zip(cut.values(), shares, strict=True):
         if not 0 < share < 1:
             continue
         kinds = strata(pool.labels[site_rows["train"]])

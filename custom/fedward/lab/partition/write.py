@@ -6,6 +6,7 @@ from pathlib import Path
 from fedward.errors import ConfigError
 from fedward.lab.partition.pool import Cut, Pool
 from fedward.sites.site_file import SERVER
+from fedward.storage.disk import replacing
 from fedward.yaml_text import write_yaml
 
 POOLED = "pooled"
@@ -51,10 +52,13 @@ def site_texts(
 
 
 def write_files(texts: Mapping[Path, str]) -> None:
-    """Write all files with their folders, or none.
+    """Write files with their folders, one after the other; each appears whole.
+
+    Where this was interrupted, the same call writes what is missing.
 
     Raises:
-        ConfigError: one of them exists with other content, perhaps edited by hand.
+        ConfigError: one of them exists with other content, perhaps edited by hand; nothing is
+            written.
     """
     for path, text in texts.items():
         if path.exists() and path.read_bytes() != text.encode():
@@ -65,5 +69,8 @@ def write_files(texts: Mapping[Path, str]) -> None:
                 found="that of another cut, or one edited by hand",
             )
     for path, text in texts.items():
+        if path.exists():
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
+        with replacing(path) as new_file:
+            new_file.write_bytes(text.encode())

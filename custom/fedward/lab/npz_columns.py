@@ -1,0 +1,212 @@
+"""Columns of an npz file: arrays with a value for each image, such as its patient or hospital."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.errors import DataError
+from fedward.sites.any_csv import GROUP_COLUMNS
+from fedward.sites.label_texts import group_or_empty
+from fedward.sites.stored_images import (
+    StoredArray,
+    array_names,
+    read_column,
+    refusing_broken_bytes,
+)
+
+MOST_BYTES = 1 << 30
+"""Bytes of all columns and names of a file together, which must be fewer."""
+_EXPECTED = "an npz file of arrays"
+
+
+class NpzColumns:
+    """The columns of a file, judged by their headers; each is read when it is asked for.
+
+    Every split has arrays of its own, as ``train_patient`` and ``test_patient`` of the column
+    ``patient``. An array is a column if it has the shape (N,) or (N, 1), for the N labels of its
+    split, in one split at least. Splits may lack a column.
+
+    Args:
+        path: of the file.
+        where: names it, for errors.
+        prefixes: start of the names of each split's arrays, as ``train_``; an empty one without
+            splits.
+        wanted: names of columns, without prefixes, that may be asked for; None: all.
+
+    Raises:
+        DataError: headers cannot be read, or the columns would take :data:`MOST_BYTES` or more.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        where: str,
+        prefixes: Sequence[str],
+        wanted: Collection[str] | None = None,
+    ) -> None:
+        self._path = path
+        self._where = where
+        with refusing_broken_bytes(where, _EXPECTED):
+            self._present = array_names(path)
+            self.counts = {
+                prefix: len(StoredArray(path, f"{prefix}labels", where))
+                for prefix in prefixes
+                if f"{prefix}labels" in self._present
+            }
+            """Prefix -> number of its labels, of the splits that have labels."""
+            candidates = self._candidates(wanted)
+        self._arrays = {
+            name: arrays
+            for name, arrays in candidates.items()
+            if any(self._fits(prefix, array) for prefix, array in arrays.items())
+        }
+        """Column -> prefix -> array, which may be of a wrong length in some splits."""
+        self._refuse_gigabytes()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns, sorted."""
+        return sorted(self._arrays)
+
+    @property
+    def group_name(self) -> str:
+        """The column that says which images stay together; empty if there is none."""
+        return next((name for name in GROUP_COLUMNS if name in self._arrays), "")
+
+    def check_lengths(self) -> None:
+        """Raise DataError if a column has not one value for each image in a split that has it."""
+        expected = []
+        found = []
+        for name in self.names:
+            for prefix, array in self._arrays[name].items():
+                if not self._fits(prefix, array):
+                    expected.append(f"{self.counts[prefix]} in {prefix}{name}")
+                    values = len(array) if _is_flat(array) else array.shape
+                    found.append(f"{values} in {prefix}{name}")
+        if expected:
+            raise DataError(
+                self._where,
+                "Write these arrays again, or leave them out.",
+                expected=f"a value for each image: {', '.join(expected)}",
+                found=", ".join(found),
+            )
+
+    def texts(self, name: str) -> dict[str, list[str]]:
+        """Return prefix -> a text for each image, of the splits that have the column.
+
+        Numbers that have names become these, and a negative one, which is nobody's, an empty text.
+
+        Raises:
+            DataError: the column cannot be read.
+        """
+        values = {prefix: self._values(f"{prefix}{name}") for prefix in self._arrays[name]}
+        names = self.value_names(name)
+        if names is None or not all(_are_places(array, len(names)) for array in values.values()):
+            return {prefix: list(map(_text, array)) for prefix, array in values.items()}
+        return {
+            prefix: [names[place] if place >= 0 else "" for place in array.tolist()]
+            for prefix, array in values.items()
+        }
+
+    def groups(self) -> dict[str, list[str]]:
+        """Return prefix -> the group of each image, of the splits that have such a column.
+
+        The group of an image is empty where nobody knows it.
+
+        Raises:
+            DataError: the column cannot be read.
+        """
+        if not self.group_name:
+            return {}
+        texts_of = self.texts(self.group_name)
+        group_of = {
+            text: group_or_empty(text) for texts in texts_of.values() for text in set(texts)
+        }
+        return {prefix: [group_of[text] for text in texts] for prefix, texts in texts_of.items()}
+
+    def value_names(self, name: str) -> list[str] | None:
+        """Return the names of a column's numbers, or of the labels for ``label``; None without.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        for array_name in _arrays_of_names(name):
+            if array_name in self._present:
+                with refusing_broken_bytes(self._where, _EXPECTED):
+                    names = read_column(self._path, array_name)
+                if names is not None:
+                    return list(map(_text, names.reshape(-1)))
+        return None
+
+    def _candidates(self, wanted: Collection[str] | None) -> dict[str, dict[str, StoredArray]]:
+        """Return name -> prefix -> array, of all arrays but images and labels."""
+        candidates: dict[str, dict[str, StoredArray]] = {}
+        for prefix in self.counts:
+            for array_name in sorted(self._present):
+                name = array_name.removeprefix(prefix)
+                is_other = not array_name.endswith(("images", "labels"))
+                is_of_split = array_name.startswith(prefix)
+                if is_other and is_of_split and (wanted is None or name in wanted):
+                    array = StoredArray(self._path, array_name, self._where)
+                    candidates.setdefault(name, {})[prefix] = array
+        return candidates
+
+    def _fits(self, prefix: str, array: StoredArray) -> bool:
+        """Return whether an array has one value for each label of its split."""
+        return _is_flat(array) and len(array) == self.counts[prefix]
+
+    def _values(self, array_name: str) -> npt.NDArray[Any]:
+        """Return a column of a split, (N,)."""
+        with refusing_broken_bytes(self._where, _EXPECTED):
+            values = read_column(self._path, array_name)
+        assert values is not None, "only arrays (N,) and (N, 1) are columns"
+        return values.reshape(-1)
+
+    def _refuse_gigabytes(self) -> None:
+        """Raise DataError if the columns and their names would take too much memory."""
+        sizes: dict[str, int] = {}
+        for name, arrays in self._arrays.items():
+            for prefix, array in arrays.items():
+                sizes[f"{prefix}{name}"] = _bytes(array)
+        with refusing_broken_bytes(self._where, _EXPECTED):
+            for name in ("label", *self._arrays):
+                for array_name in _arrays_of_names(name):
+                    if array_name in self._present:
+                        array = StoredArray(self._path, array_name, self._where)
+                        sizes[array_name] = _bytes(array) if _is_flat(array) else 0
+        if sum(sizes.values()) >= MOST_BYTES:
+            largest = max(sizes, key=lambda name: sizes[name])
+            raise DataError(
+                self._where,
+                "Leave out what nobody needs, or write shorter texts.",
+                expected=f"columns of fewer than {MOST_BYTES} bytes together",
+                found=f"{sum(sizes.values())}, with an array {largest} of {sizes[largest]} bytes",
+            )
+
+
+def _is_flat(array: StoredArray) -> bool:
+    """Return whether an array is (N,) or (N, 1)."""
+    return len(array.shape) == 1 or array.shape[1:] == (1,)
+
+
+def _bytes(array: StoredArray) -> int:
+    return array.size * array.dtype.itemsize
+
+
+def _arrays_of_names(name: str) -> list[str]:
+    """Return the arrays that may name the numbers of a column: ``group_names`` of ``groups``."""
+    return [f"{name}_names", f"{name.removesuffix('s')}_names"]
+
+
+def _are_places(values: npt.NDArray[Any], names: int) -> bool:
+    """Return whether values are places among so many names, or negative."""
+    return np.issubdtype(values.dtype, np.integer) and bool(values.max(initial=-1) < names)
+
+
+def _text(value: object) -> str:
+    """Return a value of a column as text without blanks at its ends; bytes are read as UTF-8."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text.strip()
