@@ -271,6 +271,14 @@ def test_a_column_makes_a_site_of_each_value():
             ).all()
 
 
+def test_a_hospital_may_have_the_number_99():
+    values = [("7", "99", "-1")[index % 3] for index in range(300)]
+    data = pool(np.arange(300) // 3 % 2, hospital=values)
+    cut = divide_by(data, column_sites(data, "hospital"))
+    assert list(cut) == ["7", "99"]
+    assert {values[row] for row in rows_of(cut)} == {"7", "99"}, "-1 is nobody"
+
+
 def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
     groups = [f"g{index // 2}" for index in range(100)]
     values = ["a"] * 50 + ["b"] * 50

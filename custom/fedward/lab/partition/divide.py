@@ -22,7 +22,7 @@ from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels, class_counts
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS
-from fedward.sites.label_texts import known_or_empty, undecided
+from fedward.sites.label_texts import group_or_empty, undecided
 from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
@@ -128,7 +128,7 @@ def column_sites(pool: Pool, column: str) -> ColumnSites:
         ConfigError: there is no such column or only one value, or a value cannot name a file.
     """
     check_column(pool, column)
-    values = [known_or_empty(value) for value in pool.columns[column]]
+    values = [group_or_empty(value) for value in pool.columns[column]]
     name_of = _site_names([value for value in values if value])
     return ColumnSites(column, values, name_of, _owners(pool.groups, values, list(name_of)))
 
