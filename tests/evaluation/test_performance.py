@@ -107,6 +107,23 @@ def test_a_model_without_errors_has_no_bootstrap_interval() -> None:
     assert overall["balanced_accuracy"]["low"] < 0.8
 
 
+def test_a_finding_that_some_resample_lacks_has_no_interval() -> None:
+    """Images are resampled by their rarest finding; the commoner seventh may be drawn nowhere."""
+    rarer = np.repeat(np.eye(7, dtype=np.int64)[:6], 5, axis=0)
+    rarer[::5, 6] = 1
+    labels = np.concatenate([rarer, np.zeros((10, 7), np.int64)])
+    probabilities = np.random.default_rng(0).uniform(size=labels.shape)
+    classes = [f"finding {index}" for index in range(7)]
+    without = []
+    for seed in range(8):
+        found = multi_label_performance(probabilities, labels, classes, np.random.default_rng(seed))
+        json.dumps(found, allow_nan=False)
+        auroc = found["classes"]["finding 6"]["auroc"]
+        without.append((auroc["low"], auroc["high"]) == (None, None))
+        assert 0 < auroc["value"] < 1
+    assert any(without)
+
+
 def test_one_class_alone_has_no_others() -> None:
     found = said([1] * 6, [1] * 5 + [0])
     assert (found["classes"]["NV"]["specificity"], found["classes"]["NV"]["auroc"]) == (None, None)

@@ -255,7 +255,7 @@ def test_a_site_with_nothing_to_do_is_no_failure(make_run, failed, sentence, fai
     who = ", ".join(site for site, reason in failed.items() if reason == IDLE)
     assert (
         f"{sentence} brought no training, because the site had no image to learn from: none with "
-        f"a label, or with a pseudo-label that is sure enough ({who})."
+        f"a label, or with a pseudo-label that is certain enough ({who})."
     ) in page.text
     assert page.tables["table-sites"][-1][6] == failures
     assert page.tables["table-failures"][1:] == [

@@ -39,9 +39,11 @@ def test_every_row_comes_back_typed(make_run):
     assert run.at(row.site, row.split, row.round)[row.name] == row
 
 
-@pytest.mark.parametrize(("method", "rounds"), [("fedperl", 2), ("fedavg", 0), ("selffed", 0)])
+@pytest.mark.parametrize(
+    ("method", "rounds"), [("fedperl", 2), ("fedavg", 0), ("selffed", 0), ("fedmatch", 0)]
+)
 def test_warm_up_ends_with_the_first_peer(make_run, method, rounds):
-    """SelfFed's ``warm_up`` is a learning rate that rises."""
+    """SelfFed's ``warm_up`` is a learning rate that rises. FedMatch's helpers come now and then."""
     folder = make_run(method=method, rounds=5, warm_up=2)
     head = json.loads((folder / "run.json").read_text())
     head["experiment"]["options"]["warm_up"] = 4

@@ -77,7 +77,9 @@ def test_both_pages_say_which_classes_are_found_least(folder):
     for name in ("clinician.html", "report.html"):
         page = Page((folder / name).read_text(encoding="utf-8"))
         assert lowest[0].name == "SCC"
-        assert page.by_id["least"].startswith("It finds least of SCC (0 of 100 images), ")
+        assert page.by_id["least"].startswith(
+            "Classes that it finds least often: SCC (0 of 100 images), "
+        )
         assert re.findall(r"(\w+) \((\d+)", page.by_id["least"]) == [
             (one.name, f"{one.value * 100:.0f}") for one in lowest
         ]

@@ -190,7 +190,8 @@ def test_a_run_in_parts_or_phases_may_be_averaged(tmp_path: Path, method: str) -
         options |= {"pretraining_rounds": 1, "contrastive": "client"}
     folder = run_local(averaging(method, options=options), tmp_path / "run", sites=SITES)
     assert sorted({round_ for round_, _ in evaluated(folder)}) == (
-        [1, 2, 3] if method == "selffed" else [0, 1, 2, 3]
+        # Of SelfFed's, round 2 is the first that trains the classifier.
+        [2, 3] if method == "selffed" else [0, 1, 2, 3]
     )
     assert not any(row["failed"] for row in rows(folder, "rounds"))
     verify(folder)

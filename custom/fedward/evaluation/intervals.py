@@ -44,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of n images, with Wilson's 95 % interval."""
+    """A share of n images with its 95 % interval, or a mean of such shares."""
 
     value: float
     low: float
@@ -207,14 +207,14 @@ def bootstrap_intervals(
 ) -> NDArray[np.float64]:
     """Return percentile bootstrap 95 % intervals of numbers about independent images.
 
-    Images are resampled within each class, so that no resample lacks a class; there are 1000
-    resamples, and the ends are the 2.5th and 97.5th percentiles. Source: Efron and Tibshirani, *An
-    introduction to the bootstrap*, 1993, ch. 13.
+    Images are resampled within each stratum, so that no resample lacks a class where strata are
+    classes; there are 1000 resamples, and the ends are the 2.5th and 97.5th percentiles. Source:
+    Efron and Tibshirani, *An introduction to the bootstrap*, 1993, ch. 13.
 
     Args:
         statistics: from indices (N,) into the images, with repetitions, to S numbers; NaN where one
             is not defined.
-        labels: (N,) of the images, N at least 1.
+        labels: (N,) strata of the images, such as their classes, N at least 1.
         rng: draws the resamples.
 
     Returns:

@@ -279,7 +279,8 @@ def _estimates(
     ):
         if np.isnan(value):
             estimates.append(None)
-        elif low == high:
+        elif low == high or np.isnan(low):
+            # A resample without an image of a finding does not define its numbers.
             estimates.append(Estimate(value, None, None))
         else:
             estimates.append(Estimate(value, low, high))

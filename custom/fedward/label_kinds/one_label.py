@@ -36,7 +36,7 @@ class OneLabel(LabelKind):
     output = "softmax"
     ranked_pair = "of a diagnosis and one of another"
     limit = "It always answers with one of its classes, also for an image of something else."
-    card_limit = "An image of none of the classes gets probabilities of them all the same."
+    card_limit = "An image of none of the classes still gets probabilities of these classes."
 
     def split(self, text: str) -> list[str]:
         """Return the text: it names one class."""

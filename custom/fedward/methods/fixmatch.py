@@ -92,7 +92,8 @@ class FixMatchObjective(Stateless):
             supervised["loss_supervised"] = supervised_loss(logits.labelled, batch.labels, inputs)
         if logits.weak is None or logits.strong is None:
             return Losses(supervised, learns=bool(supervised))
-        local = inputs.outputs.probabilities(logits.weak)  # (B, K)
+        # In float32: a threshold is compared with more digits than autocast keeps of a sigmoid.
+        local = inputs.outputs.probabilities(logits.weak.float())  # (B, K)
         pseudo_labels = self.label(local.detach(), batch, inputs)
         loss_pseudo = self._labeller(inputs).loss(
             logits.strong, pseudo_labels, self.settings.pseudo_label_mean

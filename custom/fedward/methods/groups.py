@@ -31,7 +31,11 @@ UNLABELLED = "unlabelled"
 
 
 class WFedAvgSettings(AllImages):
-    """Settings of methods with two groups. Defaults are those of RSCFed's code, as in IsoFed."""
+    """Settings of methods with two groups.
+
+    The fields below have the values of RSCFed's code, as in IsoFed. Inherited ones, such as
+    ``schedule`` and ``largest_share``, have this package's; ``--paper`` sets the code's.
+    """
 
     rounds: int = Field(200, ge=1)
     """R: communication rounds. RSCFed: 1000 on SVHN and CIFAR-10."""
@@ -48,7 +52,8 @@ class WFedAvgSettings(AllImages):
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train.
 
-    RSCFed starts from a model that was trained in this way."""
+    RSCFed starts from a model that was trained in this way. There is no other kind of round in
+    wFedAvg and FedProx, where it has no effect."""
     distance_scale: float = Field(100.0, ge=0.0)
     """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"

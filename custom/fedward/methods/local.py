@@ -86,7 +86,8 @@ class Losses:
     """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step.
 
     If they cannot, the optimiser takes no step, because momentum and weight decay would still move
-    the network."""
+    the network, and :meth:`Objective.after_step` is not called. So an objective whose later steps
+    need it, as a contrastive one that fills its queue, says true all the same."""
     carried: dict[str, Tensor] = field(default_factory=dict)
     """Further values, for :meth:`Objective.after_step` or whoever watches the training."""
 

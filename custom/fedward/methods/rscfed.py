@@ -31,7 +31,9 @@ class RSCFedSettings(MeanTeacherSettings):
     passes: int = Field(3, ge=1)
     """M: sub-consensus models in one round. Paper: 3."""
     sites_per_pass: int = Field(3, ge=1)
-    """Sites drawn for each pass. Paper: 5 of 10; 3 of IsoFed's 4."""
+    """Sites drawn for each pass. Paper: 5 of 10; 3 of IsoFed's 4.
+
+    ``participants`` draws the sites of the warm-up alone."""
     distance_scale: float = Field(100.0, ge=0.0)
     """λ_c of a pass with at least one labelled site. Authors' code: 100."""
     unlabelled_distance_scale: float = Field(1e4, ge=0.0)

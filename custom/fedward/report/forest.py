@@ -103,7 +103,11 @@ def _parts(verdict: Verdict) -> list[_Part]:
 def _title(verdict: Verdict, parts: Sequence[_Part]) -> str:
     *others, last = [part.one for part in parts]
     by = f"{', '.join(others)} and {last}" if others else last
-    return f"{'Right answers' if verdict.exclusive else 'Findings that it finds'} by {by}"
+    return f"{_what(verdict)} by {by}"
+
+
+def _what(verdict: Verdict) -> str:
+    return "Right answers" if verdict.exclusive else "Findings that it finds"
 
 
 def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
@@ -134,7 +138,7 @@ def _picture(verdict: Verdict, rows: Sequence[_Row]) -> Markup:
         axes.plot([common] * 2, [-0.45, 0.45], color=FAINT, linewidth=1.4, linestyle=(0, (2, 1.5)))
     for place, row in enumerate(rows):
         _draw(axes, place, row)
-    return svg(figure, _in_words(rows))
+    return svg(figure, _in_words(verdict, rows))
 
 
 def _meaning(verdict: Verdict) -> str:
@@ -157,12 +161,14 @@ def _draw(axes: Any, place: int, row: _Row) -> None:
     axes.text(_RIGHT_OF_AXES + 0.01, place, number, va="center", color=INK, fontsize=9)
 
 
-def _in_words(rows: Sequence[_Row]) -> str:
+def _in_words(verdict: Verdict, rows: Sequence[_Row]) -> str:
     """Return the picture for people who cannot see it."""
     texts = []
     for row in rows:
         if row.measured is None:
             texts.append(row.name)
         else:
-            texts.append(f"{row.name}: {percent(row.measured.value)} % of {row.measured.n}")
-    return f"Right answers with the lowest first: {'; '.join(texts)}"
+            texts.append(
+                f"{row.name}: {percent(row.measured.value)} % of {row.measured.n} {verdict.unit}s"
+            )
+    return f"{_what(verdict)}, the lowest first: {'; '.join(texts)}"

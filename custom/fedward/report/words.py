@@ -21,6 +21,7 @@ from fedward.runs.sentences import (
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.runs.verdict import Verdict
+from fedward.runs.verdict_words import of_hundred
 from fedward.storage.info import INTERRUPTED
 from fedward.text import count
 
@@ -102,7 +103,7 @@ def _ranking(run: Run, choices: Choices) -> str | None:
         f"On average over {count(len(values), 'site')}, {described_model(run)} "
         f"(round {choices.reported}) has a macro AUROC of {average:.3f} on test {run.unit}s "
         f"({lowest_and_highest(values)}){before}. Shown one {run.unit} "
-        f"{run.label_kind.ranked_pair}, it ranks the right one higher in {average * 100:.0f} of "
+        f"{run.label_kind.ranked_pair}, it ranks the right one higher in {of_hundred(average)} of "
         "100 such pairs; guessing would give 50."
     )
 
@@ -340,6 +341,6 @@ def _missing_replies(run: Run) -> str | None:
         answers = count(len(idle_sites), "answer")
         sentences.append(
             f"{answers} brought no training, because the site had no image to learn from: none "
-            f"with a label, or with a pseudo-label that is sure enough ({named(idle_sites)})."
+            f"with a label, or with a pseudo-label that is certain enough ({named(idle_sites)})."
         )
     return " ".join(sentences)

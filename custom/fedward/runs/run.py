@@ -166,6 +166,8 @@ class Run:
         otherwise those before the first peer model. The job's setting is not used, because to
         SelfFed a warm-up is a learning rate that rises.
         """
+        if self.info.method == "fedmatch":
+            return 0  # Helpers come every few rounds, and those before the first are of no kind.
         if self.groups:
             later_rounds = [row.round for row in self.groups if row.group != "labelled"]
         else:

@@ -545,19 +545,22 @@ class _Judge:
         """Return 1.96 standard errors of the mean macro AUROC of a model that guesses.
 
         The variance of a class's AUROC is that of Mann and Whitney's statistic without ties,
-        (n + 1) / (12 a b) for a images with the class and b = n - a without. Classes are taken to
-        err together, which is the widest case, and sites independently. Without the number of
-        images of any class at a site nothing is shown.
+        (n + 1) / (12 a b) for a images with the class and b = n - a without, times the site's
+        design effect of right answers, as images of one patient are not independent. Classes are
+        taken to err together, which is the widest case, and sites independently. Without the number
+        of images of any class at a site nothing is shown.
         """
         rows = self.run.metrics.test_rows("auroc_macro", self.round)
         squares = []
         for site in sites:
             images = rows[site].n
+            counts = self.counts_by_site.get(site)
+            effect = counts.confusion.design_effect() if counts else 1.0
             errors = []
             for name in self.run.classes:
                 shown = self.run.metrics.values("test", f"support/{name}", self.round).get(site)
                 if shown and shown < images:
-                    errors.append(sqrt((images + 1) / (12 * shown * (images - shown))))
+                    errors.append(sqrt(effect * (images + 1) / (12 * shown * (images - shown))))
             if not errors:
                 # Guessing may then reach any AUROC: none is above 0.5 by more than 0.5.
                 return 1 - CHANCE

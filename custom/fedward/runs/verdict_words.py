@@ -758,7 +758,7 @@ def found_least(verdict: Verdict) -> str:
     least, *others = verdict.classes[:_MOST_FOUND_LEAST]
     shares = [f"{least.name} ({of_hundred(least.value)} of 100 {verdict.unit}s)"]
     shares += [f"{one.name} ({of_hundred(one.value)})" for one in others]
-    return f"It finds least of {listed(shares)}."
+    return f"Classes that it finds least often: {listed(shares)}."
 
 
 def text(verdict: Verdict) -> str:

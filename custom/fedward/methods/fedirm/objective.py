@@ -103,7 +103,7 @@ class FedIRMObjective(MeanTeacher):
         return Losses(
             {"loss_consistency": weight * distance, "loss_relation": relation_weight * relation},
             logs={"kept": (kept & enough).float().mean()},
-            learns=weight > 0 or relation_weight > 0,
+            learns=weight > 0 or (relation_weight > 0 and enough),
         )
 
     def _members(

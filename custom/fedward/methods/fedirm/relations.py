@@ -94,7 +94,9 @@ def class_relations(logits: Tensor, members: Tensor, temperature: float) -> Tens
     # Images of no class have a factor of 0 below, but 0 times NaN is NaN.
     member_logits = logits.masked_fill(~members.any(dim=1, keepdim=True), 0.0)
     counts = members.sum(dim=0)  # (K,)
-    sums = members.to(logits.dtype).T @ member_logits  # (K, K)
+    # Autocast would round the sums to three digits.
+    with torch.autocast(logits.device.type, enabled=False):
+        sums = members.to(logits.dtype).T @ member_logits  # (K, K)
     means = sums / counts.clamp_min(1).unsqueeze(1)
     rows = torch.softmax(means / temperature, dim=1)
     return rows.masked_fill((counts == 0).unsqueeze(1), 0.0)

@@ -10,7 +10,10 @@ from fedward.methods.settings import Positive, Share
 
 
 class FedIRMSettings(MeanTeacherSettings):
-    """Settings of FedIRM. Defaults are those of the released code, unless a field says otherwise.
+    """Settings of FedIRM.
+
+    The fields below have the released code's values, unless they say otherwise. Inherited ones,
+    such as ``schedule``, have this package's; ``fedward run fedirm --paper`` sets the code's.
 
     The default weights of its losses exceed what a site's policy allows by default. Each site has
     to allow them, or the job to lower them.

@@ -11,9 +11,11 @@ from fedward.methods.settings import Positive, Settings, Share
 class FedMatchSettings(Settings):
     """Settings of FedMatch with labels at the sites.
 
-    Defaults are those of the released code. There the loss against labels has the weight 10, and
-    here it has 1: all other weights are divided by 10, and the learning rate is multiplied by 10,
-    which gives the same steps of SGD.
+    The fields below have the released code's values. There the loss against labels has the weight
+    10, and here it has 1: all other weights are divided by 10, and the learning rate is multiplied
+    by 10, which gives the same steps of SGD. Inherited fields, such as ``participants``, ``batch``
+    and ``schedule``, have this package's defaults; ``fedward run fedmatch --paper`` sets the
+    code's.
     """
 
     rounds: int = Field(200, ge=1)

@@ -224,7 +224,7 @@ class FedPerl(Algorithm[FedPerlState]):
         if settings.policy == "gated_similarity":
             # Moments are scaled to [0, 1] over the sites. Those of fewer than three sites are 0,
             # 1 or constant, which says nothing that a gate could use.
-            if len(similarities) < 3:
+            if settings.similarity_scale == "minmax" and len(similarities) < 3:
                 return []
             return gated_similarity_policy(peers, similarities, site, settings.gate)
         return list(peers)

@@ -164,8 +164,9 @@ class SelfFed(Algorithm[SelfFedState]):
             )
             task = self.task(round_)
             tasks = {site: ClientTask(task) for site in sites}
-            # Before phase 2 the classifier is not trained, so the model is not evaluated.
-            updates = yield Exchange(round_, state.model, tasks, evaluate=task == FINE_TUNE)
+            # Until a site has fine-tuned, no round of a run that pre-trains trained the classifier.
+            evaluate = not settings.pretraining_rounds or bool(state.participations)
+            updates = yield Exchange(round_, state.model, tasks, evaluate=evaluate)
             if task == PRETRAIN:
                 state.model = mean_of(
                     updates, task, self.weight, settings, state.model, federation.effective_replies
