@@ -130,6 +130,18 @@ def test_a_run_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_
     assert "found other settings" in reason.read_text()
 
 
+def test_a_job_that_cannot_begin_tells_its_sender_why(run, workspace, tmp_path, monkeypatch):
+    """Whatever is wrong: here the server's folder of metrics, and then the run's name."""
+    monkeypatch.setenv("FEDWARD_METRICS", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="folder of metrics"):
+        run("job-1", submitter_name=LEAD)
+    monkeypatch.delenv("FEDWARD_METRICS")
+    with pytest.raises(ConfigError):
+        run("job-2", submitter_name=LEAD, custom_props={"fedward_run": "../other"})
+    for job, text in (("job-1", "the folder of metrics"), ("job-2", "job's run")):
+        assert text in (results_folder(workspace, job) / "error.txt").read_text()
+
+
 def test_a_run_has_the_id_that_its_sender_gave_it(run):
     name = new_run(LEAD)
     folder = run("job-1", submitter_name=LEAD, custom_props={"fedward_run": name})

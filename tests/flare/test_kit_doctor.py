@@ -48,7 +48,7 @@ from fedward.flare.kits.doctor.rows import Row
 from fedward.jobs import load_experiment
 from fedward.security.noise_rule import Rule
 from fedward.security.policy import POLICY_FILE
-from fedward.security.privacy_ledger import enter, ledger_file
+from fedward.security.privacy_ledger import PRIVACY, enter
 from foreign_jobs import CLIENT, args, bring, component, edit
 
 ROOT = Path(__file__).parents[2]
@@ -1071,7 +1071,7 @@ def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
         row.found == "clinical: one release costs epsilon 1.99, "
         "0 have spent 0 of 8 at delta 1e-05, 11 are left"
     )
-    ledger = ledger_file(kit.folder / "fedward", "hospital-a")
+    ledger = PRIVACY.file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)
     for _ in range(11):
         enter(ledger, {}, rule)
@@ -1083,7 +1083,7 @@ def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
 
 
 def test_half_a_line_of_the_ledger_is_reported_and_does_not_count(kit):
-    ledger = ledger_file(kit.folder / "fedward", "hospital-a")
+    ledger = PRIVACY.file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)
     enter(ledger, {}, rule)
     ledger.write_bytes(ledger.read_bytes() + b'{"clip":1.0,')
@@ -1101,7 +1101,7 @@ def test_a_ledger_that_nothing_names_is_not_guessed(kit, tmp_path, monkeypatch):
     assert row.status == "skipped"
     assert "FEDWARD_STATE" in row.found
     monkeypatch.setenv("FEDWARD_STATE", str(tmp_path / "state"))
-    enter(ledger_file(tmp_path / "state", "hospital-a"), {}, Rule(1.0, 4.0, 1e-5, 8.0))
+    enter(PRIVACY.file(tmp_path / "state", "hospital-a"), {}, Rule(1.0, 4.0, 1e-5, 8.0))
     assert "1 have spent 1.993 of 8" in kit.check()["noise"].found
 
 

@@ -88,6 +88,24 @@ def test_restarts_of_earlier_hours_do_not_count(monkeypatch):
     assert "given up" in launches.lines[-1]
 
 
+def test_a_restart_that_fails_ends_the_process_for_good():
+    """An error would end FLARE's thread, and the job would run for ever without a process."""
+    launches = Launches((DIE, signal.SIGKILL))
+
+    def launch(restarts: int) -> ProcessHandle:
+        if restarts:
+            raise BlockingIOError("no more processes")
+        return launches(restarts)
+
+    process = RestartedProcess(launch, launches.lines.append)
+    process.wait()
+    assert launches.lines == [
+        "its process was killed by SIGKILL; restart 1",
+        "restart 1 failed: no more processes; it is given up",
+    ]
+    assert process.poll() == JobReturnCode.EXECUTION_ERROR
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_end_that_somebody_wanted_is_the_end(number):
     launches = Launches(

@@ -16,8 +16,9 @@ from nvflare.private.privacy_manager import Scope
 from scipy import stats
 
 from fedward.errors import ConfigError, WireError
-from fedward.flare.privacy import GaussianUpdateFilter, norm, privatise
+from fedward.flare.privacy import GaussianUpdateFilter, privatise
 from fedward.flare.shareables import pack_answer, pack_request, unpack
+from fedward.protocol.norms import norm
 from fedward.protocol.wire import Message, encode_update
 from fedward.security.privacy_budget import epsilon
 

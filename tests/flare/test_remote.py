@@ -16,7 +16,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import ConfigError
 from fedward.flare.jobs import remote
-from fedward.flare.jobs.remote import RemoteSession, UnreachableError
+from fedward.flare.jobs.remote import NotTakenError, RemoteSession, UnreachableError
 from fedward.flare.jobs.session_process import QUESTIONS
 
 FAKE = """
@@ -118,6 +118,19 @@ def test_a_server_that_cannot_be_reached_is_named(kit, fake, kind):
         pytest.raises(UnreachableError, match=rf"startup kit .*found {kind}: gone"),
     ):
         session.list_jobs()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [("UnsafeAnswerError", "Do not use this server"), ("NoRoomError", "Make room")],
+)
+def test_what_this_machine_does_not_take_is_an_error_of_its_own(kit, fake, tmp_path, kind, text):
+    fake(f"tell(error=['{kind}', 'so much'])")
+    with (
+        RemoteSession(kit) as session,
+        pytest.raises(NotTakenError, match=rf"found so much\. .*{text}"),
+    ):
+        session.download_job_result("42", str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["NoConnection", "AuthenticationError"])

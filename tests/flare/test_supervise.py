@@ -13,7 +13,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoClientsAvailable
 from fedward.errors import ConfigError, RunError
 from fedward.flare.jobs import reporter, supervise
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.remote import UnreachableError
+from fedward.flare.jobs.remote import NotTakenError, UnreachableError
 from fedward.flare.jobs.status import STATS
 from finished_run import new_run
 from tiny import tiny
@@ -351,6 +351,19 @@ def test_results_that_cannot_be_fetched_now_are_fetched_later(finish):
 
     federation.download_job_result = download_job_result
     assert finish(federation)[0] == "job-0/workspace/fedward"
+
+
+def test_results_that_this_machine_does_not_take_end_it(finish):
+    """A hostile server would get the job again, and a full disk the same results."""
+    federation = Federation(GOOD, GOOD)
+
+    def download_job_result(job: str, out: str) -> None:
+        raise NotTakenError("results", expected="those of a job", found="a name outside of them")
+
+    federation.download_job_result = download_job_result
+    with pytest.raises(NotTakenError, match="a name outside of them"):
+        finish(federation)
+    assert federation.runs == [RUN]
 
 
 def test_a_federation_without_any_site_is_watched_on(finish):

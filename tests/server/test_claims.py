@@ -105,7 +105,7 @@ def test_counts_may_drift_by_a_tenth_and_no_further():
     job = claims("fedprox")
     job.check(answer("a", 60, 40), request("idle"))
     job.check(answer("a", 65, 45), request("idle"))
-    for labelled, unlabelled in ((60, 52), (60, 20), (80, 20), (0, 100)):
+    for labelled, unlabelled in ((60, 51), (60, 29), (71, 39), (80, 20), (0, 100)):
         with pytest.raises(WireError, match="images of a: expected about"):
             job.check(answer("a", labelled, unlabelled), request("idle"))
     job.check(answer("b", 0, 100), request("idle"))
@@ -129,6 +129,21 @@ def test_labels_grow_as_far_as_queries_ask():
         job.check(answer("a", 30, 70, label_counts=counts(31)), request("query", 2))
     with pytest.raises(WireError, match="waiting: expected at most 100"):
         job.check(answer("a", 30, 70, label_counts=counts(30, waiting=101)), request("query", 2))
+
+
+def test_a_site_gains_no_weight_by_leaving_out_its_label_counts():
+    """Without them, nobody could tell 90 own labels from bought ones."""
+    job = claims("fedal", rounds=3, query_every=1, steps=2)
+    job.check(answer("a", 10, 90, label_counts=counts(10)), request("train", 1))
+    for task, round_ in (("train", 1), ("query", 2)):
+        with pytest.raises(WireError, match=r"label counts of a: expected those .*, found none"):
+            job.check(answer("a", 90, 10), request(task, round_))
+
+
+def test_label_counts_have_no_place_where_no_label_is_bought():
+    for job, task in ((claims("fedavg"), "train"), (claims("fedal"), "idle")):
+        with pytest.raises(WireError, match=r"label counts of a: expected none.*, found some"):
+            job.check(answer("a", 10, 90, label_counts=counts(0)), request(task))
 
 
 # --- in a run

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,16 +38,24 @@ BY_SEED = Policy(draws="seed")
 
 
 class Hospitals:
-    """Three hospitals with synthetic images, the last of which has a policy of its own."""
+    """Three hospitals or more with synthetic images.
+
+    All from the third one on have ``policy``; ``approvals`` are those of the third.
+    """
 
     def __init__(
-        self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None
+        self,
+        folder: Path,
+        experiment: Experiment,
+        policy: Policy,
+        others: Policy | None = None,
+        sites: Sequence[str] = SITES,
     ) -> None:
         self.folder = folder
         self.experiment = experiment
         self.transport = local_transport(
             Sites(experiment, folder / "run" / "sites"),
-            SITES,
+            sites,
             method_of(experiment),
             folder / "run",
         ).__enter__()
@@ -56,7 +64,7 @@ class Hospitals:
         algorithm = method_of(experiment)
         for name in inner.sites():
             site = inner.client(name)
-            rules = policy if name == LAST else others or BY_SEED
+            rules = (others or BY_SEED) if name in SITES[:2] else policy
             site.admission = Admission(
                 name, experiment, algorithm, site.source.folder, lambda rules=rules: rules
             )
@@ -285,6 +293,37 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
     meanwhile(monkeypatch, lambda: hospitals.approvals.approve(hospitals.experiment.digest))
     folder = hospitals.run()
     assert [row["replied"] for row in rows(folder, "rounds")] == [SITES]
+
+
+def test_a_site_that_never_approves_holds_up_no_encrypted_run_of_enough(tmp_path, monkeypatch):
+    """Neither the two updates of the first sites are a sum of three, nor that of the third alone.
+
+    What travels more than once counts so often.
+    """
+    pytest.importorskip("tenseal")
+    never = "site-4"
+    hospitals = Hospitals(
+        tmp_path,
+        hospital(secure_aggregation=True, options={"rounds": 1}),
+        ASKING,
+        sites=[*SITES, never],
+    )
+    digest = hospitals.experiment.digest
+    pauses = meanwhile(monkeypatch, lambda: None, lambda: hospitals.approvals.approve(digest))
+    folder = hospitals.run()
+    assert pauses == [1, 2]
+    (row,) = rows(folder, "rounds")
+    assert row["replied"] == SITES
+    assert row["failed"] == {
+        never: f"waiting for approval of job {digest} by the site's administrator"
+    }
+    # Each is asked once more after the last round. A sum to decrypt comes to the three as well.
+    assert hospitals.asked == {"site-1": 4, "site-2": 4, LAST: 6, never: 4}
+    down = {row["site"]: row["down"] for row in rows(folder, "bytes") if row["round"] == 1}
+    model = down[never] // 3
+    assert down[never] == 3 * model
+    assert down[LAST] - down["site-1"] == 2 * model
+    assert down["site-1"] == down["site-2"] > 2 * model
 
 
 # --- what a site may say of it

@@ -799,21 +799,26 @@ def test_an_error_of_the_report_does_not_hide_that_of_the_run(tmp_path, monkeypa
     assert record.exc_info[1] is error
 
 
-def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
-    """And the run, which has ended well, is not called failed without its reason."""
+@pytest.mark.parametrize("error", [ValueError("no ink"), KeyboardInterrupt("no ink")])
+def test_a_run_has_finished_even_if_its_report_fails(tmp_path, monkeypatch, capsys, error):
+    """The error is told, and resuming the run writes the report and nothing else."""
 
     def broken(path):
-        raise ValueError("no ink")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr("fedward.lab.simulation.write_report", broken)
-        with pytest.raises(ValueError, match="no ink"):
-            run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+        with pytest.raises(type(error), match="no ink"):
+            run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / "run", sites=SITES)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert info["status"] == "failed"
-    assert info["summary"] == {"reason": "no ink"}
+    assert info["status"] == "finished"
+    assert info["summary"]["rounds"] == 1
+    assert "reason" not in info["summary"]
+    assert f"folder: {tmp_path / 'run'}" in capsys.readouterr().out
+    model = (tmp_path / "run" / "model.safetensors").read_bytes()
     monkeypatch.setattr("fedward.lab.simulation.write_report", write_report)
     assert (resume_local(tmp_path / "run") / "report.html").exists()
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
 
 
 # --- rounds of several exchanges, and the run's id

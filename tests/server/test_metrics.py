@@ -126,6 +126,17 @@ def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
     ]
 
 
+def test_what_cannot_be_removed_ends_nothing(tmp_path, run):
+    month_ago = time.time() - 31 * 24 * 3600
+    for job_id in ("1", "3"):
+        JobMetrics(tmp_path, "my job", job_id)(run)
+    (tmp_path / "fedward_job_my_job_2.prom").mkdir()
+    for file in tmp_path.glob("*.prom"):
+        os.utime(file, (month_ago, month_ago))
+    JobMetrics(tmp_path, "my job", "4")
+    assert [file.name for file in tmp_path.glob("*.prom")] == ["fedward_job_my_job_2.prom"]
+
+
 def test_the_runs_folder_is_not_searched_after_each_round(tmp_path, run, monkeypatch):
     """A run of a thousand sites has tens of thousands of files."""
 

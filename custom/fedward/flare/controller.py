@@ -115,15 +115,15 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         workspace = self.engine.get_workspace()
         job_id = self.fl_ctx.get_job_id()
         job_meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
-        folder = run_folder(workspace, job_id, job_meta)
-        metrics_folder = named_folder(METRICS_VARIABLE)
-        if metrics_folder:
-            self._metrics = JobMetrics(metrics_folder, job_meta.get("name", job_id), job_id)
-        init = None
-        if self.init:
-            init = Source(Path(workspace.get_app_config_dir(job_id)), self.init)
         results = results_folder(workspace, job_id)
         try:
+            folder = run_folder(workspace, job_id, job_meta)
+            metrics_folder = named_folder(METRICS_VARIABLE)
+            if metrics_folder:
+                self._metrics = JobMetrics(metrics_folder, job_meta.get("name", job_id), job_id)
+            init = None
+            if self.init:
+                init = Source(Path(workspace.get_app_config_dir(job_id)), self.init)
             transport = self._transport(folder)
             folders = site_folders(workspace)
             simulated = job_id == SimulatorConstants.JOB_NAME

@@ -185,6 +185,12 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
                 )
                 return False
             self._restart_times.append(now)
-            self._say(f"its process was killed by {name}; restart {len(self._restart_times)}")
-            self.adapter = self._launch(len(self._restart_times)).adapter
+            restarts = len(self._restart_times)
+            self._say(f"its process was killed by {name}; restart {restarts}")
+            try:
+                self.adapter = self._launch(restarts).adapter
+            except OSError as error:
+                # FLARE would wait for this job for ever if the error ended its thread.
+                self._say(f"restart {restarts} failed: {error}; it is given up")
+                return False
         return True

@@ -9,7 +9,6 @@ not accounted for.
 """
 
 import json
-import math
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +27,9 @@ from nvflare.private.privacy_manager import PrivacyManager, Scope
 from fedward.errors import WireError
 from fedward.flare.places import state_folder
 from fedward.flare.shareables import pack_answer, unpack
+from fedward.protocol.norms import norm
 from fedward.security.noise_rule import Rule
-from fedward.security.privacy_ledger import BudgetUsedError, enter, ledger_file
+from fedward.security.privacy_ledger import PRIVACY, BudgetUsedError, enter
 
 _PLAIN_KEYS = frozenset(DXO(DataKind.METRICS, data={}).to_shareable())
 
@@ -87,7 +87,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         if images * rule.delta >= 1:
             _refuse(f"delta below one over {images} images", f"{rule.delta:g}")
         kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-        ledger = ledger_file(state_folder(kit), site)
+        ledger = PRIVACY.file(state_folder(kit), site)
         release = {
             "job": fl_ctx.get_job_id(),
             "round": round_,
@@ -132,12 +132,6 @@ def default_scope(manager: PrivacyManager | None) -> str | None:
         return str(manager.default_scope.name)
     names = list(manager.name_to_scopes)
     return str(names[0]) if len(names) == 1 else None
-
-
-def norm(arrays: Mapping[str, np.ndarray]) -> float:
-    """Return the L2 norm over all elements of all arrays, in float64."""
-    norms = [float(np.linalg.norm(array.astype(np.float64).ravel())) for array in arrays.values()]
-    return math.hypot(*norms)
 
 
 def privatise(

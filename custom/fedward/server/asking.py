@@ -32,6 +32,8 @@ class Replies:
     """Those of ``failed`` whose policy forbids the job."""
     waiting: dict[str, str] = field(default_factory=dict)
     """Digest of the job that the site's administrator has not approved yet."""
+    _asked: set[str] = field(default_factory=set, init=False)
+    """Sites that have been asked at least once."""
 
     @property
     def wanted(self) -> set[str]:
@@ -47,6 +49,18 @@ class Replies:
     def refusals(self) -> dict[str, str]:
         """Site whose policy forbids the job -> the rule."""
         return {site: self.failed[site] for site in self.refused}
+
+    def requests_to(self, sites: Collection[str]) -> dict[str, Message]:
+        """Return the requests to sites that are asked now.
+
+        The bytes of a request that was sent before are counted once more.
+        """
+        requests = {site: self.requests[site] for site in sorted(sites)}
+        for site in self._asked.intersection(sites):
+            array_bytes = requests[site].nbytes - requests[site].further
+            requests[site].further += array_bytes
+        self._asked.update(sites)
+        return requests
 
     def drop(self, sites: Collection[str], needed: int, came: int) -> None:
         """Note that answers are not used, because fewer came than are needed."""
@@ -120,7 +134,7 @@ class Inquiry:
         def send(sites: Collection[str]) -> None:
             pending.update(sites)
             replies.forget(sites)
-            requests = {site: replies.requests[site] for site in sorted(sites)}
+            requests = replies.requests_to(sites)
             self._listener.asked(*turn, requests)
             self._transport.exchange(requests, self._experiment.timeout, deliver)
             self._consent.report(sites, replies.waiting)
@@ -128,10 +142,15 @@ class Inquiry:
         send(set(replies.requests))
         while self._is_worth_waiting(replies, too_few):
             self._consent.pause()
-            send(set(replies.waiting))
-            if not replies.waiting and too_few():
-                # Encrypted updates of too few sites were discarded. All are needed again.
-                send(replies.wanted - replies.given - replies.refused)
+            waited = set(replies.waiting)
+            send(waited)
+            if too_few() and waited - replies.waiting.keys():
+                # Some site has approval now. Encrypted updates of too few sites were discarded, so
+                # that all sites are needed again that can answer.
+                unwilling = replies.refused | replies.waiting.keys()
+                again = replies.wanted - replies.given - unwilling
+                if again:
+                    send(again)
         for site, digest in replies.waiting.items():
             replies.failed[site] = _WAITING.format(digest)
         for site in sorted(pending):

@@ -8,14 +8,15 @@ a run.
 from collections.abc import Mapping
 from typing import Any
 
+from fedward.methods.abilities import LabelPurchases
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.steps import most_steps
 from fedward.protocol.fields import RefusedError
-from fedward.protocol.messages import Answer
+from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import UNTRAINED
 
 _DRIFT = 0.1
-"""Share of a site's images by which its counts may change in a run.
+"""Share of a site's first number of images by which its counts may change in a run.
 
 Files become unreadable, or readable again.
 """
@@ -40,9 +41,9 @@ class Claims:
         - Steps: at most those of the task's phases, by the job's settings and the site's images.
         - Images: as many as in the site's first answer, give or take a tenth.
         - Labels that no query brought: as many as in its first answer, give or take a tenth of the
-          images. All labels together: at most those and what queries ask for.
-        - Label counts: at most as many as there are images; bought labels: at most as many as there
-          are labels.
+          images in that answer. All labels together: at most those and what queries ask for.
+        - Label counts: there for each task of a job that buys labels, and nowhere else. Each is at
+          most as large as the number of images; bought labels are at most as many as labels.
 
         Args:
             answer: an answer that has passed the checks of the wire list.
@@ -52,20 +53,19 @@ class Claims:
         images = answer.labelled + answer.unlabelled
         self._check_steps(answer, request)
         first_images = self._first_images.setdefault(site, images)
-        _unchanged(f"images of {site}", first_images, images, _DRIFT * images)
-        counts = answer.label_counts
-        if counts:
-            _at_most(f"label counts of {site}, bought", answer.labelled, counts.bought)
-            for name in ("asked", "waiting", "cannot_tell"):
-                _at_most(f"label counts of {site}, {name}", images, getattr(counts, name))
+        _unchanged(f"images of {site}", first_images, images, _DRIFT * first_images)
         active = self._algorithm.active
+        counts = answer.label_counts
+        if active is not None and request["task"] not in UNTRAINED:
+            if counts is None:
+                # Nobody could tell own labels from bought ones, and own labels give weight.
+                raise _counts_refused(site, "those of a job that buys labels", "none")
+            self._check_label_counts(answer, counts, active, request["round"])
+            return
+        if counts is not None:
+            raise _counts_refused(site, "none: no label is bought for this request", "some")
         if active is None:
-            self._check_own_labels(site, answer.labelled, images)
-        elif counts:
-            own_labels = answer.labelled - counts.bought
-            self._check_own_labels(site, own_labels, images)
-            most_labels = active.most_labelled(request["round"], images, own_labels)
-            _at_most(f"labelled images of {site}", most_labels, answer.labelled)
+            self._check_own_labels(site, answer.labelled)
 
     def _check_steps(self, answer: Answer, request: Mapping[str, Any]) -> None:
         """Check the steps of an answer against the most that the task's phases can take."""
@@ -81,10 +81,25 @@ class Claims:
                 )
         _at_most(f"steps of {answer.site}", most, answer.steps)
 
-    def _check_own_labels(self, site: str, labels: int, images: int) -> None:
+    def _check_label_counts(
+        self, answer: Answer, counts: LabelCounts, active: LabelPurchases, round_: int
+    ) -> None:
+        """Check the labels of a site that buys some, against what queries ask for."""
+        site = answer.site
+        images = answer.labelled + answer.unlabelled
+        _at_most(f"label counts of {site}, bought", answer.labelled, counts.bought)
+        for name in ("asked", "waiting", "cannot_tell"):
+            _at_most(f"label counts of {site}, {name}", images, getattr(counts, name))
+        own_labels = answer.labelled - counts.bought
+        self._check_own_labels(site, own_labels)
+        most_labels = active.most_labelled(round_, images, own_labels)
+        _at_most(f"labelled images of {site}", most_labels, answer.labelled)
+
+    def _check_own_labels(self, site: str, labels: int) -> None:
         """Check the number of a site's labels that no query brought."""
         first_labels = self._first_labels.setdefault(site, labels)
-        _unchanged(f"labelled images of {site}", first_labels, labels, _DRIFT * images)
+        slack = _DRIFT * self._first_images[site]
+        _unchanged(f"labelled images of {site}", first_labels, labels, slack)
 
 
 def _at_most(where: str, most: int, found: int) -> None:
@@ -96,6 +111,12 @@ def _at_most(where: str, most: int, found: int) -> None:
             expected=f"at most {most}",
             found=f"{found}",
         )
+
+
+def _counts_refused(site: str, expected: str, found: str) -> RefusedError:
+    """Return the error for an answer that lacks label counts, or has some that nobody wants."""
+    remedy = "The answer is not used: label counts belong to the tasks of a job that buys labels."
+    return RefusedError(f"label counts of {site}", remedy, expected=expected, found=found)
 
 
 def _unchanged(where: str, first: int, now: int, slack: float) -> None:

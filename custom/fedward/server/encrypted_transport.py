@@ -19,12 +19,11 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
 from fedward.methods.weight_limits import effective_number
 from fedward.protocol import answer_checks, wire
-from fedward.protocol.messages import Answer, ErrorAnswer
+from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
 from fedward.protocol.transport import Deliver, Transport, failed
 from fedward.protocol.wire import Message
-from fedward.security.encryption import SAME_CONTEXT, Adder
-from fedward.security.encryption_site import mean_digest
+from fedward.security.encryption import SAME_CONTEXT, Adder, mean_digest
 from fedward.server.claims import Claims
 from fedward.storage.disk import save_json
 
@@ -226,6 +225,9 @@ class EncryptedTransport:
                 return
             if isinstance(content, ErrorAnswer):
                 decryptions.failed[site] = content.error
+                return
+            if isinstance(content, WaitingAnswer):
+                decryptions.failed[site] = "waiting for approval of the job"
                 return
             total.answers[site].further += answer.nbytes
             decryptions.add(site, {name: answer.arrays[f"mean/{name}"] for name in model})

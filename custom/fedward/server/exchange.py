@@ -49,7 +49,7 @@ class Result(Replies):
         return sorted(site for site, update in self.updates.items() if update.trained)
 
     @property
-    def evaluating(self) -> set[str]:
+    def without_images(self) -> set[str]:
         """Sites that were to train and have no training image: they can only evaluate."""
         return {
             site

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple, TypeAlias
@@ -94,10 +95,15 @@ class MetricsFolder:
             _log.warning("metrics %s are not written", file, exc_info=True)
 
     def drop_old_jobs(self) -> None:
-        """Remove the files of jobs that have written nothing for 30 days."""
+        """Remove the files of jobs that have written nothing for 30 days.
+
+        What cannot be removed stays: no run may end because of it.
+        """
         for file in self.path.glob(f"{PREFIX}job_*.prom"):
-            if file.lstat().st_mtime < time.time() - _KEPT:
-                file.unlink()
+            # Another job may have removed the file by now, and others may own it.
+            with suppress(OSError):
+                if file.lstat().st_mtime < time.time() - _KEPT:
+                    file.unlink()
 
     def _write(self, file: Path, content: bytes) -> None:
         # A name that nobody can guess: others may be allowed to put links into the folder.

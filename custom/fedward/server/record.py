@@ -60,7 +60,7 @@ def _record_evaluation(run: RunFolder, rounds: int, site: str, answer: Answer) -
             del fields["classes"]
         splits_with_classes.add(metric.split)
         run.append("metrics", MetricRow(rounds, site, **fields))
-    # Counts without a metric are of an evaluation that was not asked for.
+    # Counts without a metric are of no images.
     if answer.binned and answer.metrics:
         fields = answer.binned.model_dump(exclude={"subgroups", "clusters"})
         columns = answer.binned.subgroups
@@ -92,15 +92,15 @@ def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: fl
 
     Sites without training images are not counted among those that are asked to train.
     """
-    evaluating = result.evaluating
-    failed = {site: reason for site, reason in result.failed.items() if site not in evaluating}
+    without = result.without_images
+    failed = {site: reason for site, reason in result.failed.items() if site not in without}
     answers = sorted(result.answers.items())
     requests = result.requests.values()
     row = RoundRow(
         round=exchange.round,
         part=exchange.part,
         seconds=round(seconds, 3),
-        asked=tuple(sorted(exchange.tasks.keys() - evaluating)),
+        asked=tuple(sorted(exchange.tasks.keys() - without)),
         replied=tuple(result.trained),
         failed=failed,
         restarts={site: answer.restarts for site, answer in answers if answer.restarts},

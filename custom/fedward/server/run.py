@@ -125,7 +125,7 @@ def resume_run(
         if not run.finished:
             course.check_resumed(run)
             _go_on(run, course, algorithm, engine)
-        elif not run.reported:  # The process was killed between the last round and the report.
+        elif not run.reported:  # The report failed, or the process was killed before it.
             run.report(engine.report)
     return folder
 
@@ -169,19 +169,24 @@ class _Course(Protocol):
 def _go_on(
     run: RunFolder, course: _Course, algorithm: Algorithm[Any] | Survey, engine: Engine
 ) -> None:
-    """Carry out a run that has not finished, and write its report, also if it fails."""
+    """Carry out a run that has not finished, and write its report, also if it fails.
+
+    An error of the report alone leaves the run finished: :func:`resume_run` writes the report then.
+    """
     if engine.watch is not None:
         run.watch = engine.watch
     consent = Consent(run, engine.console)
     run.set_status("running", Summary())
     try:
         summary = course.carry_out(run, engine.transport, consent, engine.console)
-        run.report(engine.report)
-        engine.console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
     except BaseException as error:
         # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
         _record_failure(run, error, consent, engine.report, engine.console)
         raise
+    try:
+        run.report(engine.report)
+    finally:  # With or without a report, the run has finished.
+        engine.console.closing(run.path, summary, algorithm.requirements.tensors.untrained)
 
 
 def _record_failure(

@@ -64,6 +64,13 @@ class UnreachableError(RunError):
     """The server does not answer; its jobs may go on."""
 
 
+class NotTakenError(RunError):
+    """This machine does not take what the server sends: it is unsafe, or there is no room for it.
+
+    Another job would end no better.
+    """
+
+
 class UnsafeAnswerError(Exception):
     """The server's answer is one that no server of FLARE gives; the session's process raises it."""
 
@@ -217,6 +224,8 @@ class RemoteSession:
         Raises:
             UnreachableError: the answer does not come in time, or says that FLARE cannot reach the
                 server.
+            NotTakenError: the answer is one that no server of FLARE gives, or the disk has no room
+                for results.
             Exception: FLARE's own exception, for any other error.
         """
         answer = json.loads(self._next_line(name, seconds_left))
@@ -228,7 +237,7 @@ class RemoteSession:
         if kind == UnsafeAnswerError.__name__:
             raise self._unsafe(name, text)
         if kind == NoRoomError.__name__:
-            raise RunError(
+            raise NotTakenError(
                 f"disk of {self._kit_description}",
                 f"Make room there, and fetch the results again with `{continuing('RUN')}`.",
                 expected=f"room for {name}, and a gibibyte besides",
@@ -282,9 +291,9 @@ class RemoteSession:
             self._kit_description, expected=expected, found=found, remedy=remedy
         )
 
-    def _unsafe(self, name: str, found: str) -> RunError:
+    def _unsafe(self, name: str, found: str) -> NotTakenError:
         """Return the error for an answer by which the server would act on this machine."""
-        return RunError(
+        return NotTakenError(
             f"{self._kit_description}, answer to {name}",
             "No file outside of a job and its results was read or written. Do not use this server, "
             "and tell the consortium.",

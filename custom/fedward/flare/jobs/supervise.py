@@ -18,7 +18,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound
 
 from fedward.errors import FedwardError, RunError
 from fedward.flare.jobs import submit
-from fedward.flare.jobs.remote import RemoteSession, UnreachableError
+from fedward.flare.jobs.remote import NotTakenError, RemoteSession, UnreachableError
 from fedward.flare.jobs.reporter import Reporter
 from fedward.flare.jobs.status import run_of
 from fedward.flare.jobs.stopped_jobs import StoppedJobs
@@ -91,8 +91,9 @@ class Supervisor:
 
         Raises:
             RunError: the job is refused, by the server or by too many sites, or stopped by somebody
-                else; three attempts in a row finished no further round; or the server could not be
-                reached for ``patience`` seconds.
+                else; three attempts in a row finished no further round; the server could not be
+                reached for ``patience`` seconds; or this machine does not take the results, which
+                are unsafe or too large for its disk.
             ConfigError: the job folder holds no job, or a record in ``out`` cannot be read.
         """
         stopped_jobs = StoppedJobs.of(out, self.run)
@@ -106,7 +107,7 @@ class Supervisor:
             self._seen_sites |= watch.members
             try:
                 return self._fetched_run(meta, out)
-            except UnreachableError:
+            except (UnreachableError, NotTakenError):
                 raise
             except RunError as error:
                 was_refused = self._count_attempt(submit.results(out, meta))

@@ -17,7 +17,7 @@ from fedward.flare.kits.kit import Kit
 from fedward.flare.kits.reading import read_json
 from fedward.flare.privacy import GaussianUpdateFilter
 from fedward.security.noise_rule import Rule
-from fedward.security.privacy_ledger import ledger_file
+from fedward.security.privacy_ledger import PRIVACY
 from fedward.terminal import one_line
 
 SCOPES = "local/privacy.json"
@@ -68,7 +68,7 @@ def privacy_ledger(kit: Kit) -> Path:
     Raises:
         ConfigError: jobs run in containers, and nothing names the folder that the site keeps.
     """
-    return ledger_file(kit.state, kit.name)
+    return PRIVACY.file(kit.state, kit.name)
 
 
 @contextlib.contextmanager
