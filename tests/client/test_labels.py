@@ -456,7 +456,7 @@ def arrived(monkeypatch) -> list[Path]:
     "people are asked about the images of one of them, within the limit of all runs",
 )
 def test_jobs_of_one_run_at_once_ask_about_the_same_images(tmp_path, queue, arrived):
-    ledger = questions.questions_file(tmp_path, "clinic")
+    ledger = questions.QUESTIONS.file(tmp_path, "clinic")
     counts = {}
     chose = []
     second_chose = threading.Event()

@@ -21,6 +21,7 @@ from fedward.model_state import State
 from fedward.nets import build
 from fedward.operation.site_record import read_site_log
 from fedward.protocol import wire
+from fedward.protocol.norms import norm
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
@@ -127,7 +128,7 @@ def test_the_norm_of_a_float16_update_is_what_the_server_reads(site, tmp_path):
     (row,) = lines(client)
     assert row["dtype"] == "float16"
     assert row["gave"] == arrays_digest(answer.arrays)
-    assert row["norm"] == wire.norm(wire.decode_update(answer, wire.shapes(asked)).arrays) > 0
+    assert row["norm"] == norm(wire.decode_update(answer, wire.shapes(asked)).arrays) > 0
     site.handle(request())
     assert [row["dtype"] for row in lines(site)] == ["float32"]
 
@@ -322,6 +323,21 @@ def test_an_exchange_is_for_one_request(site, again, named):
     repeated = site.handle(first)
     assert arrays_digest(repeated.arrays) == arrays_digest(answer.arrays)
     assert [row["event"] for row in lines(site)] == ["answered", "refused", "answered"]
+
+
+def test_lines_of_a_log_from_before_stay_readable(site):
+    """They have a field that no request ever had."""
+    first = request(2)
+    site.handle(first)
+    path = site.source.folder / "answers" / f"{RUN}.jsonl"
+    (row,) = lines(site)
+    assert "labels" not in row
+    path.unlink()
+    content = {name: row[name] for name in row if name not in ("seq", "previous", "hash")}
+    chain.Chain(path, RUN).add({**content, "labels": None})
+    assert site.handle(first).arrays
+    assert "with other peers" in refusal(site, request(2, peers=(7,)))
+    assert len(read_site_log(path).rows) == 3
 
 
 def test_a_site_that_evaluated_a_model_may_train_from_it(site):

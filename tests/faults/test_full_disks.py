@@ -23,7 +23,7 @@ from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.flare.jobs.supervise import Supervisor
 from fedward.security.policy import OPEN
-from fedward.security.privacy_ledger import ledger_file, spent
+from fedward.security.privacy_ledger import PRIVACY, spent
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import tiny
 from waiting import PATIENCE, appears
@@ -143,7 +143,7 @@ def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, s
     experiment = tiny("fedavg", timeout=60, synthetic=None, options=options)
     export_job(experiment, tmp_path / "job", clinical=True)
     server = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
-    ledger = ledger_file(federation.state, STATE)
+    ledger = PRIVACY.file(federation.state, STATE)
     before = len(spent(ledger))
     with session(federation.kit(LEAD)) as lead:
         job_id = submit(lead, tmp_path / "job", name)

@@ -728,6 +728,9 @@ def test_counts_go_with_an_evaluation_alone():
     binned = AnswerCounts.of_one_answer(np.eye(2)[labels], labels).to_wire()
     with pytest.raises(WireError, match="no more images than the 0 of the metrics"):
         check(answer(binned=binned), "s", request())
+    unevaluated = Message({**request().meta, "evaluate": False}, request().arrays)
+    with pytest.raises(WireError, match="counts of s: expected none where no evaluation was asked"):
+        check(answer(binned=binned), "s", unevaluated)
 
 
 SECRET = "mueller-4711"

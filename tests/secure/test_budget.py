@@ -13,7 +13,7 @@ from fedward.errors import DataError, RunError
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, results, session, submit, wait
 from fedward.security.privacy_budget import epsilon
-from fedward.security.privacy_ledger import ledger_file, spent
+from fedward.security.privacy_ledger import PRIVACY, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
@@ -73,7 +73,7 @@ def rounds(
 
 @pytest.fixture
 def ledger(federation: Federation) -> Path:
-    return ledger_file(federation.kit("hospital-b") / "fedward", "hospital-b")
+    return PRIVACY.file(federation.kit("hospital-b") / "fedward", "hospital-b")
 
 
 @pytest.mark.proves(
@@ -114,7 +114,7 @@ def test_two_jobs_at_once_share_a_hospitals_budget(federation, lead, tmp_path):
     jobs = [submit(lead, job(tmp_path / name, 2)) for name in ("first", "second")]
     rounds = [rounds_of(lead, job_id, tmp_path / "out") for job_id in jobs]
     answered = sum("hospital-c" in row["replied"] for rows in rounds for row in rows)
-    ledger = ledger_file(federation.kit("hospital-c") / "fedward", "hospital-c")
+    ledger = PRIVACY.file(federation.kit("hospital-c") / "fedward", "hospital-c")
     assert answered == 1
     assert len(spent(ledger)) == 1
     assert all("privacy budget used up" in rows[-1]["failed"]["hospital-c"] for rows in rounds)
@@ -145,7 +145,7 @@ def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
     "refused; nothing is spent",
 )
 def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, tmp_path):
-    ledgers = [ledger_file(federation.kit(name) / "fedward", name) for name in HOSPITALS]
+    ledgers = [PRIVACY.file(federation.kit(name) / "fedward", name) for name in HOSPITALS]
     before = [path.exists() and path.read_bytes() for path in ledgers]
     config = job(tmp_path / "job", 1) / "app" / "config" / "config_fed_client.json"
     content = json.loads(config.read_text())

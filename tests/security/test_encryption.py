@@ -22,6 +22,7 @@ from nvflare.fuel.utils import fobs
 from asking import NEEDS, AdmitsAll, facts, requests, rules_of
 from clients import new_client
 from fedward.client.client import Client
+from fedward.client.respondent import public_text
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.flare import executor as executor_module
@@ -36,6 +37,8 @@ from fedward.methods.requirements import Requirements, TensorRules
 from fedward.methods.weight_limits import effective_number
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import answer_checks, wire
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.messages import WaitingAnswer
 from fedward.protocol.requests import DECRYPT
 from fedward.protocol.wire import Message
 from fedward.security import encryption
@@ -176,9 +179,13 @@ def test_the_mean_is_within_its_bound(sites):
 
 
 @pytest.mark.parametrize("value", [2.0**21 / 10, -3e5, np.inf, np.nan])
-def test_an_update_beyond_the_limit_is_refused(value):
-    with pytest.raises(WireError, match="product with the weight 10"):
+def test_an_update_beyond_the_limit_is_refused_without_a_number_of_it(value):
+    with pytest.raises(RefusedError, match="product with the weight 10") as refused:
         KEY.encrypt(update([0.0, value * 1.001]), 10)
+    assert public_text(refused.value) == (
+        "update to be encrypted: expected numbers whose product with the weight 10 is below "
+        "2097152; what was found is in the site's own log"
+    )
 
 
 def test_whatever_is_no_sum_of_this_key_is_not_decrypted():
@@ -343,6 +350,11 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     answer_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", 1, shapes)
     answer_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", 1, shapes)
     answer_checks.check_mean(Message({**meta, "error": "boom"}), "s", 1, shapes)
+    waiting = Message({**meta, "waiting": "a" * 64})
+    content = answer_checks.check_mean(waiting, "s", 1, shapes)
+    assert content == WaitingAnswer(site="s", round=1, waiting="a" * 64)
+    with pytest.raises(WireError, match="arrays of s: expected only nothing"):
+        answer_checks.check_mean(Message(waiting.meta, {"mean/w": FLOATS}), "s", 1, shapes)
     wrong = [
         {},
         {"mean/w": FLOATS[1:]},
@@ -594,6 +606,22 @@ def test_where_no_key_is_that_of_most_nobody_counts(tmp_path):
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert "one key at most sites" in failed["site-2"]
+
+
+def test_approvals_withdrawn_before_the_decryption_are_said_to_be(tmp_path):
+    experiment = secure(options={"rounds": 1})
+
+    def wait(site, request, answer):
+        if request.meta["task"] != DECRYPT or site == "site-1":
+            return answer
+        return Message({"site": site, "round": 1, "waiting": experiment.digest})
+
+    with in_vain():
+        run(tmp_path, experiment, wait)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    waiting = "waiting for approval of the job"
+    assert f"site-2: {waiting}; site-9: {waiting}" in failed["site-1"]
 
 
 def test_disagreeing_decryptions_are_not_used(tmp_path):
@@ -884,11 +912,12 @@ def adding(counts: dict[str, int]):
     return as_many
 
 
-def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
+@pytest.mark.parametrize("damage", ["{{", '"{mean}"', '["{mean}"]', '{{"sum": "{mean}"}}', "null"])
+def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path, damage):
     asked = to_decrypt((0.5, 1), (0.25, 3))
     site.handle(asked)
     (note,) = (tmp_path / "decrypted").rglob("*.json")
-    note.write_text("{")
+    note.write_text(damage.format(mean=json.loads(note.read_text())["mean"]))
     assert "one mean for each exchange" in site.handle(asked).meta["error"]
 
 

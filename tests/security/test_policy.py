@@ -433,6 +433,19 @@ def test_noise_is_not_for_updates_in_float16(tmp_path, rule, noise):
 
 
 @pytest.mark.parametrize(("rule", "noise"), [("required", False), ("optional", True)])
+def test_noise_is_not_for_encrypted_updates(tmp_path, rule, noise):
+    experiment = hospital(secure_aggregation=True, minimum_replies=3)
+    policy = Policy(noise=rule)
+    text = refusal(site(tmp_path, experiment, policy, noise=noise), request(experiment))
+    assert f"noise: {rule}, not to encrypted updates, the job says secure_aggregation=true" in text
+
+
+def test_encrypted_updates_need_no_permission_without_noise():
+    experiment = hospital(secure_aggregation=True, minimum_replies=3)
+    assert refused_by_default(experiment) == []
+
+
+@pytest.mark.parametrize(("rule", "noise"), [("required", False), ("optional", True)])
 def test_noise_is_not_for_rows_of_probabilities(tmp_path, rule, noise):
     options = {"unlabelled_weight": 1.0, "relation_weight": 1.0}
     experiment = hospital("fedirm", options=options)
@@ -466,18 +479,24 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
 @pytest.mark.proves(
     "server",
     "peers in a job without peers, or several where the job has one mean",
-    "refused: lone_peers. **Not covered**: a site cannot see whose models a mean is made of",
+    "refused. **Not covered**: a site cannot see whose models a mean is made of",
 )
 @pytest.mark.parametrize(
-    ("method", "roles"),
-    [("fedavg", ["peer0"]), ("fedperl", ["peer0", "peer1"]), ("fedperl", ["other"])],
+    ("method", "roles", "most"),
+    [
+        ("fedavg", ["peer0"], "0 peers"),
+        ("fedperl", ["peer0", "peer1"], "1 peer"),
+        ("fedperl", ["other"], "1 peer"),
+    ],
 )
-def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, roles):
+def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, roles, most):
     experiment = hospital(method)
     message = request(experiment)
     model = fresh(experiment)
     message.arrays = {**message.arrays, **{role: wire.encode_peer(model, model) for role in roles}}
-    assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
+    assert (
+        f"peers of the request: expected at most {most} in this job, numbered from 0, found {roles}"
+    ) in refusal(site(tmp_path, experiment), message)
 
 
 @pytest.mark.proves(
@@ -493,7 +512,7 @@ def test_a_committee_larger_than_any_federation_takes_no_memory(tmp_path, method
     message = request(experiment)
     model = fresh(experiment)
     message.arrays = {**message.arrays, "peer1": wire.encode_peer(model, model)}
-    assert "the request brings 1" in refusal(here, message)
+    assert "numbered from 0, found ['peer1']" in refusal(here, message)
 
 
 def test_more_than_ten_single_peers_are_accepted_where_they_are_allowed(tmp_path):

@@ -21,7 +21,7 @@ from fedward.security import kept_chain
 from fedward.security.kept_chain import last_hash
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
-from fedward.security.privacy_ledger import BudgetUsedError, enter, ledger_file, spent
+from fedward.security.privacy_ledger import PRIVACY, BudgetUsedError, enter, spent
 from fedward.storage.chain import Chain
 from file_modes import modes
 
@@ -33,7 +33,7 @@ ALLOWED = 11
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return ledger_file(tmp_path / "fedward", "hospital-b")
+    return PRIVACY.file(tmp_path / "fedward", "hospital-b")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
         {
             "site": site,
             "event": "answered",
-            "ledger": last_hash(ledger_file(path.parent, site)) or None,
+            "ledger": last_hash(PRIVACY.file(path.parent, site)) or None,
         }
     )
 
@@ -89,6 +89,28 @@ def test_epsilon_of_unequal_releases() -> None:
         accountant.get_epsilon(DELTA), rel=2e-3
     )
     assert epsilon([], DELTA) == 0.0
+
+
+def test_the_hash_that_leaves_does_not_tell_the_norm(path: Path) -> None:
+    """The norm is the one value of a line that nobody else could compute or has received."""
+    written = enter(path, {"job": "job-1", "round": 1, "norm": 0.25}, RULE)
+    line = {name: written[name] for name in written if name != "hash"}
+    assert written["hash"] == digest(line)
+    assert len(bytes.fromhex(line.pop("salt"))) == 16
+    assert written["hash"] != digest(line), "all that a reader could try norms with"
+    other = enter(path.with_name("privacy-other.jsonl"), {}, RULE)
+    assert other["salt"] != written["salt"]
+
+
+def test_a_ledger_from_before_salts_is_read_on(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    chain = Chain(path, path.name)
+    for _ in range(ALLOWED - 1):
+        chain.add({"job": "job-1", "round": 1, "norm": 0.25, "noise_multiplier": 4.0})
+    end_of(path).write_text(canonical(chain.end))
+    assert release(path)[0]["releases"] == ALLOWED
+    with pytest.raises(BudgetUsedError):
+        release(path)
 
 
 def test_the_account_runs_on_under_another_rule(path: Path) -> None:
@@ -340,7 +362,7 @@ def test_answers_that_agree_let_it_go_on(path: Path) -> None:
     for run in ("a" * 32, "b" * 32):
         answer(path, run=run)
         for site in ("hospital-b", "hospital-c"):  # as in a simulator, whose sites share a folder
-            release(ledger_file(path.parent, site))
+            release(PRIVACY.file(path.parent, site))
             answer(path, site, run)
         release(path)
     assert len(spent(path)) == 4
@@ -396,7 +418,7 @@ def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None
     "no update leaves: the ledger's end and the site's log of answers notice it",
 )
 def test_the_ledger_of_another_site_is_refused(five: Path, tmp_path: Path) -> None:
-    other = ledger_file(tmp_path / "fedward", "hospital-c")
+    other = PRIVACY.file(tmp_path / "fedward", "hospital-c")
     shutil.copy(five, other)
     shutil.copy(end_of(five), other.with_name("privacy-hospital-c.end.json"))
     with pytest.raises(DataError, match="one of another"):

@@ -19,7 +19,7 @@ from fedward.methods import method_of
 from fedward.security import questions
 from fedward.security.kept_chain import last_hash
 from fedward.security.policy import OPEN, Policy
-from fedward.security.questions import Query, granted, questions_file
+from fedward.security.questions import QUESTIONS, Query, granted
 from fedward.storage.chain import Chain
 from hospital import HERE, hospital, request
 from isolated import CLASSES, write_sites
@@ -62,7 +62,7 @@ def ask(folder: Path, job: int, round_: int, policy: Policy = LIMIT) -> int:
 
 def in_all(folder: Path) -> int:
     """Return how many labels the site has asked for in all jobs together."""
-    return sum(granted(questions_file(folder, HERE)).values())
+    return sum(granted(QUESTIONS.file(folder, HERE)).values())
 
 
 # --- the ledger
@@ -70,7 +70,7 @@ def in_all(folder: Path) -> int:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return questions_file(tmp_path, HERE)
+    return QUESTIONS.file(tmp_path, HERE)
 
 
 def test_queries_add_up_and_count_once(path):
@@ -215,7 +215,7 @@ def link_its_end(path: Path) -> None:
 
 def another_sites(path: Path) -> None:
     """Replace the ledger by that of another site, as a hard link: one file under two names."""
-    other = questions_file(path.parent, "hospital-z")
+    other = QUESTIONS.file(path.parent, "hospital-z")
     grant(other, Query(RUNS[0], 1, 0), 1, None)
     path.unlink()
     path.hardlink_to(other)
@@ -273,7 +273,7 @@ def test_a_query_whose_end_was_not_written_counts(path: Path) -> None:
 def test_the_answers_of_a_site_know_its_ledger_of_questions(tmp_path: Path) -> None:
     assert ask(tmp_path, 0, 1) == 7
     (log,) = (tmp_path / "answers").glob("*.jsonl")
-    path = questions_file(tmp_path, HERE)
+    path = QUESTIONS.file(tmp_path, HERE)
     assert json.loads(log.read_text().splitlines()[-1])["questions"] == last_hash(path) != ""
     delete_with_its_end(path)
     answer = site(tmp_path, JOBS[1]).handle(request(JOBS[1], run=RUNS[1])).meta

@@ -25,12 +25,12 @@ from fedward.protocol.wire import Message
 from fedward.security.kept_chain import last_hash
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import (
+    SUMS,
     CountedImage,
     ImageSet,
     grant,
     image_set,
     recorded_sums,
-    sums_file,
 )
 from fedward.sites.data import SPLITS
 from fedward.storage.chain import Chain
@@ -107,7 +107,7 @@ def test_no_two_sets_that_were_told_of_are_near(
     tmp_path_factory: pytest.TempPathFactory, requests: list[dict[str, int]], fewest: int
 ) -> None:
     """In any order of requests for any classes, answered sums are equal or of enough images."""
-    path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
+    path = SUMS.file(tmp_path_factory.mktemp("ledger"), SITE)
     answered = list[dict[str, set[int]]]()
     for place, counts in enumerate(requests):
         first = {"A": 0, "B": 1000}
@@ -129,7 +129,7 @@ def test_no_two_sets_that_were_told_of_are_near(
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return sums_file(tmp_path, SITE)
+    return SUMS.file(tmp_path, SITE)
 
 
 def test_the_same_images_are_told_again_and_near_ones_are_not(path):
@@ -373,12 +373,27 @@ def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_af
     assert answer_of(experiment, site_folder, many, RUNS[3], DEFAULT).meta["survey"][
         "labelled"
     ] == [80, 40]
-    lines = [json.loads(line) for line in sums_file(site_folder, SITE).read_text().splitlines()]
+    lines = [json.loads(line) for line in SUMS.file(site_folder, SITE).read_text().splitlines()]
     assert [(line["run"], "names" in line) for line in lines] == [
         (RUNS[0], True),
         (RUNS[1], False),
         (RUNS[3], True),
     ]
+
+
+def test_a_survey_counts_the_images_that_its_ledger_holds(tmp_path, before_and_after, monkeypatch):
+    """A hospital's files change while it is surveyed: they are read once."""
+    before, after = before_and_after
+    experiment = job("survey")
+    read = [DataSource(SITE, experiment, tmp_path / "own", [at]).whole() for at in (before, after)]
+    unread = iter(read)
+    monkeypatch.setattr(DataSource, "whole", lambda source: next(unread))
+    site_folder = tmp_path / "kit"
+    answer = answer_of(experiment, site_folder, before, RUNS[0], DEFAULT)
+    assert answer.meta["survey"]["labelled"] == [40, 40]
+    (recorded,) = recorded_sums(SUMS.file(site_folder, SITE)).sets.values()
+    assert recorded == surveyed(read[0])
+    assert next(unread) is read[1]
 
 
 def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
@@ -396,7 +411,7 @@ def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     owners = ("somebody else", *labelled.ids[1:])
     owned = replace(labelled, patients=owners)
     assert one_set.is_near(image_set(counted_images(owned, CLASSES)), 32)
-    cells = surveyed(source).names
+    cells = surveyed(data).names
     assert cells.keys() == {f"{split} {name}" for split in SPLITS for name in CLASSES}
     images_in_all = len(labelled) + len(data.val) + len(data.test)
     assert sum(map(len, cells.values())) == images_in_all

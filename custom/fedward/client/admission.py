@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, WireError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
 from fedward.methods.settings import Settings, StepSize
@@ -37,12 +37,13 @@ from fedward.security.policy import (
     refuse_unless,
     step_findings,
 )
-from fedward.security.questions import Query, questions_file
+from fedward.security.questions import QUESTIONS, Query
 from fedward.security.questions import grant as grant_questions
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.starting_model import initial_model
+from fedward.terminal import shown
 from fedward.text import count
 
 _RELATIVE_TOLERANCE = 1e-5
@@ -89,8 +90,8 @@ class Admission:
         self._scope = scope
         self._approvals = Approvals(folder / APPROVALS_FOLDER)
         self._folder = folder
-        self._questions = questions_file(folder, site)
-        self._sums = sums.sums_file(folder, site)
+        self._questions = QUESTIONS.file(folder, site)
+        self._sums = sums.SUMS.file(folder, site)
 
     def waiting_answer(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return an answer that the job waits for approval; None if the site may begin to work.
@@ -103,6 +104,7 @@ class Admission:
         Raises:
             JobRefusedError: the policy forbids the job, or cannot be read.
             PolicyError: the policy forbids this request.
+            WireError: the request brings other peers than the job's method sends.
         """
         policy = self._policy()
         circumstances = Circumstances(
@@ -241,15 +243,18 @@ class Admission:
             refuse_unless(self._site, [broken_rule])
 
     def _check_peers(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise PolicyError if a request brings other peers than the job's method sends."""
+        """Raise WireError if a request brings other peers than the job's method sends."""
         roles = wire.roles(arrays)
         most_peers = self._algorithm.requirements.server.peers
         # By the roles that came: a job may ask for more peers than there is memory for names.
         expected_roles = {f"peer{index}" for index in range(len(roles))}
-        asked = f"the request brings {len(roles)}"
-        allowed = f"at most {count(most_peers, 'peer')} in this job"
-        kept = len(roles) <= most_peers and set(roles) == expected_roles
-        refuse_unless(self._site, [Finding("lone_peers", allowed, asked, kept)])
+        if len(roles) > most_peers or set(roles) != expected_roles:
+            raise WireError(
+                "peers of the request",
+                "Server and sites must run the same job and the same version of fedward.",
+                expected=f"at most {count(most_peers, 'peer')} in this job, numbered from 0",
+                found=shown(roles),
+            )
 
     def _check_first_model(
         self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]

@@ -31,7 +31,7 @@ from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
-from fedward.security.sums import image_set
+from fedward.security.sums import MEASURED, image_set
 from fedward.sites import SiteData
 from fedward.training.device_data import DeviceData
 from fedward.training.features import stored_features
@@ -268,7 +268,7 @@ class Client(Respondent):
         if any(isinstance(phase.objective, Measurement) for phase in phases):
             # Sums of nearly the same images, reported twice, would tell the images that differ.
             images = image_set(counted_images(data.labelled, self.experiment.data.classes))
-            self.admission.grant_sums(request.run, "oneshot", images)
+            self.admission.grant_sums(request.run, MEASURED, images)
         peers = [
             wire.decode_peer(role, message.arrays, self._networks.template)
             for role in wire.roles(message.arrays)

@@ -21,7 +21,7 @@ _MOST_RUNS = 3
 _Exchange: TypeAlias = tuple[Any, Any]
 """Round and part."""
 
-_WORK = ("task", "labels", "peers")
+_WORK = ("task", "peers")
 _SAME = "Server and sites must run the same job and the same version of fedward."
 
 
@@ -182,7 +182,7 @@ class Turns:
             raise refused(
                 where,
                 f"the work of the request that this site has answered, {work['task']}",
-                f"{asked['task']} with other peers or labels",
+                f"{asked['task']} with other peers",
             )
 
 

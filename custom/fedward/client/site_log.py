@@ -9,8 +9,8 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
 - ``time``, ``site``, ``job``: when, who, and FLARE's id of the job.
 - ``event``: ``answered``; ``failed``, an error in place of an answer; or ``refused``, where nothing
   was read.
-- ``round``, ``part``: the exchange. ``task``, ``labels``, ``model`` and ``peers``: what was asked,
-  the models by their SHA-256.
+- ``round``, ``part``: the exchange. ``task``, ``model`` and ``peers``: what was asked, the models
+  by their SHA-256.
 - ``last_hash``: of the server's audit log, when it asked.
 - ``experiment``: SHA-256 of the job's settings, by the server's word.
 - ``versions``: of the server and of this site.
@@ -48,13 +48,14 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.site_weights import SiteWeight
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
+from fedward.protocol.norms import norm
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.security.kept_chain import last_hash
-from fedward.security.privacy_ledger import ledger_file
-from fedward.security.questions import questions_file
-from fedward.security.sums import sums_file
+from fedward.security.privacy_ledger import PRIVACY
+from fedward.security.questions import QUESTIONS
+from fedward.security.sums import SUMS
 from fedward.storage import chain
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
@@ -65,6 +66,7 @@ FOLDER = "answers"
 _MOST_ERRORS = 1000
 """Lines of one run without an answer at most, so that wrong requests do not fill a site's disk."""
 
+_LEDGERS = (PRIVACY, QUESTIONS, SUMS)
 _ANSWERED = '"event":"answered"'
 _COUNTS = ("labelled", "unlabelled", "steps")
 
@@ -93,9 +95,8 @@ class SiteLog:
         self._job = job
         self._experiment = experiment
         self._algorithm = algorithm
-        self._ledger = ledger_file(folder, site)
-        self._questions = questions_file(folder, site)
-        self._sums = sums_file(folder, site)
+        self._ledgers = {kind.field: kind.file(folder, site) for kind in _LEDGERS}
+        """Field of a line -> the ledger whose last hash it holds."""
         self._run: str | None = None
         """Run of the request that is being answered; None where it names none."""
         self._asked: dict[str, Any] = {}
@@ -185,9 +186,8 @@ class SiteLog:
                 Turns(self._answered(run)).check(self._asked)
             elif _errors_in(path) >= _MOST_ERRORS:
                 return
-            row["ledger"] = last_hash(self._ledger) or None
-            row["questions"] = last_hash(self._questions) or None
-            row["sums"] = last_hash(self._sums) or None
+            for field, ledger in self._ledgers.items():
+                row[field] = last_hash(ledger) or None
             chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class SiteLog:
         }
         if is_plain:
             row["dtype"] = "float16" if is_float16 else "float32"
-            row["norm"] = wire.norm(update)
+            row["norm"] = norm(update)
         for name in _COUNTS:
             row[name] = meta.get(name)
         for name in ("metrics", "binned", "survey", "card"):
@@ -244,7 +244,7 @@ class SiteLog:
 
 def _errors_in(path: Path) -> int:
     """Return how many lines of a log are about requests that were not answered."""
-    lines, *_ = chain.read(path)
+    lines, _ = chain.read(path)
     errors = 0
     for line in lines:
         row = chain.parse(line)
@@ -262,7 +262,7 @@ def _recorded(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> di
     if "versions" in fields:
         for name in versions():
             server_versions[name] = fields["versions"].get(name, "none")
-    names = ("round", "part", "labels", "task", "last_hash", "experiment")
+    names = ("round", "part", "task", "last_hash", "experiment")
     row: dict[str, Any] = {name: fields.get(name) for name in names}
     row["model"] = None if fields.get("task") == DECRYPT else wire.model_digest(arrays)
     row["peers"] = wire.peers_digest(arrays)

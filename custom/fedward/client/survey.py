@@ -68,8 +68,11 @@ class SurveyClient(Respondent):
                 found=f"{len(message.arrays)}",
             )
         source = self.source
-        self.admission.grant_sums(request.run, "survey", surveyed(source))
-        meta = {"site": source.site, "round": request.round, "survey": survey_at(source)}
+        # The images are read once, so that the ledger holds the set that is counted.
+        data = _images_of(source)
+        self.admission.grant_sums(request.run, "survey", surveyed(data))
+        survey = _survey_at(source, data)
+        meta = {"site": source.site, "round": request.round, "survey": survey}
         if source.file is None:
             meta["synthetic"] = True
         answer = Message(meta)
@@ -77,16 +80,23 @@ class SurveyClient(Respondent):
         return answer
 
 
-def survey_at(source: DataSource) -> dict[str, Any]:
-    """Return the survey of the images that a source gives.
+def _images_of(source: DataSource) -> SiteData:
+    """Return the images that a source gives, with every label of the site.
 
     Raises:
         ConfigError, DataError: as :meth:`fedward.client.site_data.DataSource.read`.
     """
-    file = source.file
-    if file is not None:
-        return survey_file(file, source.whole())
-    data = source.read(class_totals=False)
+    return source.read(class_totals=False) if source.file is None else source.whole()
+
+
+def _survey_at(source: DataSource, data: SiteData) -> dict[str, Any]:
+    """Return the survey of the images that were read from a source.
+
+    Raises:
+        DataError: the site's files cannot be used.
+    """
+    if source.file is not None:
+        return survey_file(source.file, data)
     height, width, channels = data.labelled.pixels.shape[1:]
     fact = Fact(Size(width, height, channels == 1))
     facts = dict[str, Fact]()
@@ -95,18 +105,16 @@ def survey_at(source: DataSource) -> dict[str, Any]:
     return survey_of(data, facts)
 
 
-def surveyed(source: DataSource) -> ImageSet:
-    """Return the set of images that a survey of a source counts; raises as :func:`survey_at`."""
-    data = source.read(class_totals=False) if source.file is None else source.whole()
+def surveyed(data: SiteData) -> ImageSet:
+    """Return the set of images that a survey of a site counts."""
     parts = (
         ("train", data.labelled),
         ("train", data.unlabelled),
         ("val", data.val),
         ("test", data.test),
     )
-    classes = source.experiment.data.classes
     return image_set(
-        chain.from_iterable(counted_images(images, classes, split) for split, images in parts)
+        chain.from_iterable(counted_images(images, data.classes, split) for split, images in parts)
     )
 
 

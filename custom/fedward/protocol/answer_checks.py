@@ -15,7 +15,7 @@ from fedward.errors import WireError
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.array_checks import check_arrays, check_ciphers, check_distributions
 from fedward.protocol.binned_checks import check_binned
-from fedward.protocol.fields import parse, refusal, refuse, refuse_other_names
+from fedward.protocol.fields import parse, refusal, refuse, refuse_other_names, require
 from fedward.protocol.messages import (
     Answer,
     ErrorAnswer,
@@ -65,6 +65,7 @@ def check_answer(
         check_metrics(f"metrics of {site}", content.metrics, is_evaluated, rules)
         if content.binned is not None:
             where = f"counts of {site}"
+            require(where, is_evaluated, "none where no evaluation was asked for")
             check_binned(where, content.binned, content.metrics, rules, content.synthetic)
         _check_update(content, answer, request, encrypted, rules)
         return content
@@ -94,7 +95,7 @@ def check_survey_answer(
 
 def check_mean(
     answer: Message, site: str, round_: int, model: Mapping[str, tuple[int, ...]]
-) -> MeanAnswer | ErrorAnswer:
+) -> MeanAnswer | ErrorAnswer | WaitingAnswer:
     """Return the content of the answer to a sum of ciphertexts.
 
     Args:
@@ -107,8 +108,9 @@ def check_mean(
         RefusedError: it holds anything but the mean, in tensors of these shapes.
     """
     with _only_refusals(f"answer of {site}"):
-        if "error" in answer.meta:
-            return _content_without_arrays(ErrorAnswer, answer, site, round_)
+        excuse = _excuse(answer, site, round_)
+        if excuse:
+            return excuse
         check_arrays(answer, site, "mean", model)
         return _content(MeanAnswer, answer, site, round_)
 

@@ -10,7 +10,7 @@ from fedward.evaluation.arrays import Counts
 from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
-from fedward.protocol.fields import require
+from fedward.protocol.fields import require, require_length
 from fedward.protocol.messages import BinnedCounts, Metric
 from fedward.protocol.subgroup_checks import check_further_counts
 
@@ -52,10 +52,11 @@ def _check_one_answer_an_image(
     confusion = counts.confusion
     confidence = counts.confidence
     total = confidence.total
-    unnamed = total - int(confusion.images.sum())
+    images_of_classes = int(confusion.images.sum())
+    unnamed = total - images_of_classes
     unnamed_right = int(confidence.right.sum() - confusion.true_positives.sum())
     wrong = confusion.images - confusion.true_positives
-    largest_total = max(total, total - unnamed)
+    largest_total = max(total, images_of_classes)
     expected = f"no more images than the {test_images} of the metrics"
     require(where, largest_total <= test_images, expected)
     _require_no_small_count(f"{where}, images", confusion.images)
@@ -122,12 +123,12 @@ def _inside_fits(counts: AnswerCounts) -> bool:
 
 def _check_form(where: str, sent: BinnedCounts, class_count: int) -> None:
     for name in ("images", "found", "mistaken", "scores", "inside"):
-        _require_length(f"{where}, {name}", getattr(sent, name), class_count)
+        require_length(f"{where}, {name}", getattr(sent, name), class_count)
     for name in ("scores", "inside"):
         for row in getattr(sent, name):
-            _require_length(f"{where}, {name}", row, INTERVALS)
+            require_length(f"{where}, {name}", row, INTERVALS)
     for name in ("sure", "right", "confidence"):
-        _require_length(f"{where}, {name}", getattr(sent, name), INTERVALS)
+        require_length(f"{where}, {name}", getattr(sent, name), INTERVALS)
     pairs = [tuple(cell[:2]) for cell in sent.cells if len(cell) == 3]
     are_possible = all(max(pair) < class_count and pair[0] != pair[1] for pair in pairs)
     are_distinct = len(set(pairs)) == len(sent.cells)
@@ -138,10 +139,6 @@ def _check_form(where: str, sent: BinnedCounts, class_count: int) -> None:
 def _require_no_small_count(where: str, counts: Counts) -> None:
     is_small = (counts > 0) & (counts < SMALLEST_COUNT)
     require(where, not is_small.any(), f"0, or {SMALLEST_COUNT} images or more")
-
-
-def _require_length(where: str, values: Sequence[object], length: int) -> None:
-    require(where, len(values) == length, f"{length} values")
 
 
 def _require_all(where: str, fits: Mapping[str, object]) -> None:

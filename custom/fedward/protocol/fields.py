@@ -208,6 +208,11 @@ def require(where: str, holds: bool, expected: str) -> None:
         refuse(where, expected, "others")
 
 
+def require_length(where: str, values: Sequence[object], length: int) -> None:
+    """Refuse a message unless a list in it has so many values."""
+    require(where, len(values) == length, f"{length} values")
+
+
 def refuse_other_names(where: str, names: Iterable[Any], allowed: Collection[str]) -> None:
     """Raise RefusedError for names that are not among the allowed ones; none need be there."""
     unknown = sorted(str(name) for name in set(names) - set(allowed))

@@ -12,7 +12,7 @@ from fedward.evaluation.in_fives import (
     is_short,
 )
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.protocol.fields import require
+from fedward.protocol.fields import require, require_length
 from fedward.protocol.messages import SurveyCounts
 
 
@@ -24,9 +24,9 @@ def check_survey(where: str, sent: SurveyCounts, classes: int) -> None:
         sent: the counts.
         classes: the number of classes of the job.
     """
-    _check_length(f"{where}, labelled", sent.labelled, classes)
-    _check_length(f"{where}, val", sent.val, classes)
-    _check_length(f"{where}, test", sent.test, classes)
+    require_length(f"{where}, labelled", sent.labelled, classes)
+    require_length(f"{where}, val", sent.val, classes)
+    require_length(f"{where}, test", sent.test, classes)
     most_images = _most_images([*sent.labelled, sent.unlabelled, *sent.val, *sent.test])
     _check_intervals(f"{where}, sides", sent.sides, len(SIDES) - 1, most_images)
     _check_intervals(f"{where}, brightness", sent.brightness, LEVELS, most_images)
@@ -53,7 +53,7 @@ def _check_sizes(where: str, sent: SurveyCounts, most_images: int) -> None:
 def _check_patients(where: str, sent: SurveyCounts) -> None:
     if not sent.patients:
         return
-    _check_length(where, sent.patients, 3)
+    require_length(where, sent.patients, 3)
     training, validation, testing = sent.patients
     _check_sum(where, [training], _most_images([*sent.labelled, sent.unlabelled]))
     _check_sum(where, [validation], _most_images(sent.val))
@@ -84,14 +84,10 @@ def _most_images(counts: Sequence[int]) -> int:
 
 
 def _check_intervals(where: str, counts: Sequence[int], length: int, most_images: int) -> None:
-    _check_length(where, counts, length)
+    require_length(where, counts, length)
     _check_sum(where, counts, most_images)
 
 
 def _check_sum(where: str, counts: Sequence[int], most_images: int) -> None:
     expected = f"at most the {most_images} images that there may be"
     require(where, sum(counts) <= most_images, expected)
-
-
-def _check_length(where: str, values: Sequence[object], length: int) -> None:
-    require(where, len(values) == length, f"{length} values")

@@ -4,7 +4,8 @@ import math
 
 from fedward.model_state import State
 from fedward.protocol.fields import refuse
-from fedward.protocol.wire import Message, norm, uploaded_names
+from fedward.protocol.norms import norm
+from fedward.protocol.wire import Message, uploaded_names
 
 
 def check_update_size(site: str, answer: Message, model: State, largest: float) -> None:

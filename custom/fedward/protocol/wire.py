@@ -18,7 +18,6 @@ fingerprint of the key. A second request carries ``sum/<number>``, and its answe
 Ciphertexts are bytes, as uint8.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -101,12 +100,6 @@ def peers_digest(arrays: Arrays) -> str | None:
     """Return the SHA-256 of all encoded peers of a request together; None without peers."""
     peers = {name: arrays[name] for name in arrays if not name.startswith(("model/", "sum/"))}
     return arrays_digest(peers) if peers else None
-
-
-def norm(arrays: Arrays) -> float:
-    """Return the L2 norm over all elements of all arrays, in float64."""
-    norms = [float(np.linalg.norm(array.ravel().astype(np.float64))) for array in arrays.values()]
-    return math.hypot(*norms)
 
 
 def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedward.errors import ConfigError, WireError
+from fedward.protocol.fields import RefusedError
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER
 
 FRACTION_BITS = 20
@@ -78,13 +79,14 @@ class SiteKey:
             ``cipher/00000`` and so on: bytes as uint8.
 
         Raises:
-            WireError: a number's product with the weight is 2^21 or more.
+            RefusedError: a number's product with the weight is 2^21 or more. The server may read
+                the place of the error and not the number.
         """
         flat = np.concatenate([array.ravel() for array in update.values()]).astype(np.float64)
         numbers = np.rint(flat * weight * 2.0**FRACTION_BITS)
         if not bool((np.abs(numbers) <= LARGEST_NUMBER).all()):
             limit = LARGEST_NUMBER >> FRACTION_BITS
-            raise WireError(
+            raise RefusedError(
                 "update to be encrypted",
                 "Train with a smaller learning rate or fewer images a round, "
                 "or a network without BatchNorm.",
@@ -195,6 +197,14 @@ def mean_of(
         part = numbers[start : start + size] / (weight * 2.0**FRACTION_BITS)
         yield name, part.astype(np.float32).reshape(shape)
         start += size
+
+
+def mean_digest(mean: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a mean's numbers in their order, 64 hexadecimal digits."""
+    sha256 = hashlib.sha256()
+    for array in mean.values():
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def new_contexts() -> tuple[bytes, bytes]:

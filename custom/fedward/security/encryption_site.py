@@ -1,6 +1,6 @@
 """A site's half of secure aggregation: it encrypts answers and decrypts the sum of an exchange."""
 
-import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fedward.protocol import answer_checks, wire
 from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
-from fedward.security.encryption import SiteKey, mean_of
+from fedward.security.encryption import SiteKey, mean_digest, mean_of
 from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.storage.lock import locked
 
@@ -44,7 +44,7 @@ def seal(answer: Message, task: str, weight: SiteWeight, key: SiteKey | None) ->
 
     Raises:
         ConfigError: there is no key.
-        WireError: as :meth:`SiteKey.encrypt` does.
+        RefusedError: as :meth:`SiteKey.encrypt` does.
     """
     if not answer.arrays:
         return answer
@@ -130,25 +130,25 @@ def _check_weights(request: DecryptRequest, own: int, least: float) -> None:
         )
 
 
-def mean_digest(mean: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of a mean's numbers in their order, 64 hexadecimal digits."""
-    sha256 = hashlib.sha256()
-    for array in mean.values():
-        sha256.update(array.tobytes())
-    return sha256.hexdigest()
-
-
 def _keep(path: Path, digest: str) -> None:
     """Record a mean before it is given away; raise WireError if another one was recorded."""
     make_folder(path.parent, PRIVATE)
     with locked(path):
         if not path.exists():
             save_json(path, {"mean": digest})
-        elif digest not in path.read_text(encoding="utf-8"):  # A damaged record is refused too.
+        elif digest != _recorded_mean(path):
             raise _refused(
                 "one mean for each exchange of a run",
                 "another one for an exchange this site has decrypted",
             )
+
+
+def _recorded_mean(path: Path) -> str | None:
+    """Return the digest of the mean that was given away; None if the record is damaged."""
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["mean"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _refused(expected: str, found: str) -> WireError:

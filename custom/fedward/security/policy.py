@@ -621,8 +621,14 @@ def _image_size(policy: Policy, experiment: Experiment) -> Finding:
 def _noise(
     policy: Policy, experiment: Experiment, algorithm: Algorithm[Any] | Survey, is_added: bool
 ) -> Finding:
-    """Apply the rule on noise, which is for updates in float32 without rows of probabilities."""
+    """Apply the rule on noise.
+
+    It is for updates in float32, in clear and without rows of probabilities.
+    """
     is_needed = is_added or policy.noise == "required"
+    if is_needed and experiment.secure_aggregation:
+        allowed = f"{policy.noise}, not to encrypted updates"
+        return Finding("noise", allowed, "the job says secure_aggregation=true", kept=False)
     if is_needed and experiment.update_dtype != "float32":
         allowed = f"{policy.noise}, to float32 alone"
         return Finding("noise", allowed, f"the job says {experiment.update_dtype}", kept=False)

@@ -5,6 +5,7 @@ The ledger has one line for each release, and notices when lines are missing
 and :mod:`fedward.security.privacy_budget` what releases cost and how many are left.
 """
 
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,6 @@ class BudgetUsedError(FedwardError):
         )
 
 
-def ledger_file(folder: Path, site: str) -> Path:
-    """Return the ledger in a site's own folder, which the sites of a simulation share."""
-    return PRIVACY.file(folder, site)
-
-
 def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
     """Append a release to a ledger, and return its line with what all releases have spent.
 
@@ -74,6 +70,9 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
             "sigma": rule.clip * rule.noise_multiplier,
             "releases": len(multipliers) + 1,
             "epsilon": epsilon_with_this_one,
+            # The hash of a line leaves the site, and all but the norm can be known elsewhere. The
+            # salt keeps the hash from telling the norm.
+            "salt": secrets.token_hex(16),
         }
         return ledger.add(row)
 

@@ -42,11 +42,6 @@ class Query(NamedTuple):
     """The exchange within the round, from 0."""
 
 
-def questions_file(folder: Path, site: str) -> Path:
-    """Return the ledger in a site's own folder, which the sites of a simulation share."""
-    return QUESTIONS.file(folder, site)
-
-
 def grant(path: Path, query: Query, images: Sequence[str], most: int | None) -> int:
     """Grant a query the labels of some or all of its images, and record them.
 
@@ -72,7 +67,7 @@ def grant(path: Path, query: Query, images: Sequence[str], most: int | None) -> 
         new_images = [image for image in images if image not in known_images]
         granted_now = len(images)
         if most is not None:
-            left_of_budget = max(most - sum(_granted(ledger).values()), 0)
+            left_of_budget = max(most - sum(granted(path).values()), 0)
             if len(new_images) > left_of_budget:
                 granted_now = images.index(new_images[left_of_budget])
                 new_images = new_images[:left_of_budget]
@@ -95,13 +90,8 @@ def granted(path: Path) -> dict[Query, int]:
     Raises:
         DataError: the ledger is not what was written.
     """
-    with locked(path):
-        return _granted(KeptChain(path, QUESTIONS))
-
-
-def _granted(ledger: KeptChain) -> dict[Query, int]:
     labels: dict[Query, int] = {}
-    for query, row in _grants(ledger):
+    for query, row in _grants(KeptChain(path, QUESTIONS)):
         labels[query] = labels.get(query, 0) + row["labels"]
     return labels
 

@@ -24,6 +24,11 @@ from fedward.storage.lock import locked
 
 Kind = Literal["oneshot", "survey"]
 """What a run receives: sums over features or logits (``oneshot``), or counts (``survey``)."""
+MEASURED: Kind = "oneshot"
+"""What a run of any method that measures images receives, ``fedirm`` too.
+
+Ledgers have it by the name of the first such method.
+"""
 
 SUMS = LedgerKind(
     "ledger of sums",
@@ -127,11 +132,6 @@ def image_set(images: Iterable[CountedImage]) -> ImageSet:
 
 def _frozen(cells: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     return {cell: frozenset(hashes) for cell, hashes in cells.items()}
-
-
-def sums_file(folder: Path, site: str) -> Path:
-    """Return the ledger in a site's own folder, which the sites of a simulation share."""
-    return SUMS.file(folder, site)
 
 
 def grant(
