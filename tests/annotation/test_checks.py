@@ -234,6 +234,34 @@ def test_an_example_is_left_out_once_its_group_is_asked_about(clinic: Any) -> No
     assert client.get("/examples").get_json() == {"NV": ["s04"]}
 
 
+def site_of_a_lesion(clinic: Any, reading: str) -> None:
+    """Two images, s00 and s01, show one lesion and are in groups of their own."""
+    rows = ["sample_id,image,label,lesion"]
+    for sample_id in clinic.ids:
+        lesion = "L1" if sample_id in ("s00", "s01") else ""
+        rows.append(f"{sample_id},images/{sample_id}.png,,{lesion}")
+    (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
+    clinic.site_file.write_text(
+        f"{clinic.site_file.read_text()}reading: {{lesion: lesion, {reading}}}\n"
+    )
+
+
+def test_an_example_is_left_out_once_its_lesion_is_asked_about(clinic: Any) -> None:
+    site_of_a_lesion(clinic, "classes: {MEL: {examples: [s00, s02]}}")
+    pictures = Pictures(clinic.site_file, ("MEL", "NV"))
+    desk = Desk(queue_of(clinic.site_file), pictures.ids, ("MEL", "NV"))
+    assert pictures.examples_beside(desk.asked()) == {"MEL": ["s00", "s02"]}
+    clinic.ask("s01")
+    assert desk.asked() == {"s00", "s01"}
+    assert pictures.examples_beside(desk.asked()) == {"MEL": ["s02"]}
+
+
+def test_an_image_of_known_class_shares_no_lesion_with_an_example(clinic: Any) -> None:
+    site_of_a_lesion(clinic, "known: {s01: MEL}, classes: {MEL: {examples: [s00, s02]}}")
+    with pytest.raises(DataError, match=r"known\.s01: expected .* lesion .*, found s00\. "):
+        Pictures(clinic.site_file, ("MEL", "NV"))
+
+
 CHECK = pytest.mark.proves(
     "files",
     "a reader's message that calls the answer to a check a change of an own answer",

@@ -18,6 +18,7 @@ from fedward.annotation.desk import Desk
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
+from fedward.annotation.reading import read_rules
 from fedward.errors import DataError
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from visiting import come_in
@@ -106,6 +107,13 @@ def test_findings_of_another_job_wait_again(
     queue = Queue(clinic.queue.folder, RULES)
     read(queue, make_clinician, {"anna": ["Mass|Nodule", "Mass|Edema"]})
     assert queue.verdicts(FINDINGS).keys() == {"s01"}
+
+
+def test_a_known_answer_may_have_blanks_at_its_separator(clinic: Any) -> None:
+    clinic.site_file.write_text(
+        "kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {known: {s04: Mass | Edema}}\n"
+    )
+    assert read_rules(clinic.site_file, SEVERAL_LABELS).known == {"s04": "Edema|Mass"}
 
 
 # --- the page's addresses

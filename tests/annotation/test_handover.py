@@ -316,6 +316,23 @@ def refused_or_read(clinic: Any, path: Path) -> None:
     assert path.name in text
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_answer_with_a_class_of_another_job_is_asked_again(
+    clinic: Any, clinician: Make, tmp_path: Path, form: str
+) -> None:
+    """The export asks what the page asks, and comes back without a refusal."""
+    clinic.ask("s00", "s01")
+    clinician("anna").say("s00", "AK")
+    clinician("anna").say("s01", "MEL")
+    out = tmp_path / "out"
+    assert export(clinic, form, out).images == 2
+    if form == "csv":
+        answers = [(row["sample_id"], row["status"], row["label"]) for row in cells(out)]
+        assert answers == [("s00", "pending", ""), ("s01", "decided", "MEL")]
+    imported = take(clinic, tried(out, form))
+    assert (imported.added, imported.known, imported.refused) == (0, 1, ())
+
+
 # --- the rules, said once with CSV
 
 

@@ -427,6 +427,15 @@ def test_a_queue_that_another_process_holds_is_said_to_be_held(
         clinician("anna").say("s00", "MEL")
 
 
+def test_a_queue_is_opened_and_read_while_another_process_writes(
+    clinic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clinic.ask("s00")
+    monkeypatch.setattr(module, "_WAIT", 0.0)
+    with clinic.queue.database.writing():
+        assert waiting(Queue(clinic.queue.folder)) == ["s00"]
+
+
 @pytest.mark.parametrize("version", [-1, 2])
 def test_a_queue_of_another_format_is_refused(tmp_path: Path, version: int) -> None:
     Queue(tmp_path)

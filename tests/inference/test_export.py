@@ -17,6 +17,7 @@ from fedward.config import DataSpec
 from fedward.errors import RunError
 from fedward.inference.export import TOLERANCE, write_onnx, write_torchscript
 from fedward.inference.model import TrainedModel
+from fedward.inference.whole import whole
 from fedward.nets import build
 from tiny import tiny
 
@@ -162,6 +163,22 @@ def test_why_torch_cannot_export_a_network_is_said(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(finished: Finished, option: str, capsys) -> None:
     assert cli.main(["export", str(finished.run), option, "/proc/model"]) == 1
     assert "fedward: /proc/model" in capsys.readouterr().err
+
+
+def test_nothing_beside_the_result_is_touched(tmp_path: Path) -> None:
+    """Whatever the names of a user's own files and folders are."""
+    folder = tmp_path / "b.partial"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with whole(tmp_path / "b") as place:
+        place.mkdir()
+        (place / "model.ts").write_text("new")
+    with pytest.raises(FileNotFoundError) as raised, whole(tmp_path / "c") as place:
+        (place / "model.ts").write_text("no such folder")
+    assert raised.value.filename == str(tmp_path / "c")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "b" / "model.ts").read_text() == "new"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["b", "b.partial"]
 
 
 def test_a_disk_that_is_full_is_named_by_the_file(

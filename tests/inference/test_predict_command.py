@@ -118,7 +118,7 @@ def test_a_model_that_was_never_trained_is_called_so(
 
 
 def test_a_csv_keeps_its_order_and_bad_rows(
-    finished: Finished, folder: Path, tmp_path: Path
+    finished: Finished, folder: Path, tmp_path: Path, capsys
 ) -> None:
     table = tmp_path / "list.csv"
     table.write_text("filename;age\nbelow/5.jpg;60\nnone.png;61\n0.png\n\n2;62\n../list.csv;63\n")
@@ -145,6 +145,7 @@ def test_a_csv_keeps_its_order_and_bad_rows(
     ]
     assert [bool(row["prediction"]) for row in found] == [True, False, False, True, False]
     assert [row["refer"] for row in found] == ["no", "yes", "yes", "no", "yes"]
+    assert ", 3 to refer:" in capsys.readouterr().out
     assert found[1]["problem"].startswith("expected an image file, found none at 'none.png'")
     assert found[2]["problem"] == "expected 2 cells, found 1"
 

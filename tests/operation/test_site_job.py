@@ -95,3 +95,42 @@ def test_the_job_says_classes_and_size(tmp_path: Path, capsys: pytest.CaptureFix
     assert "Not usable" in capsys.readouterr().out, "the file names classes that this job has not"
     assert cli.main(["doctor", file, "--job", "ssfl", "--image-size", "28", *out]) == 2
     assert "the job names both" in capsys.readouterr().err
+
+
+def test_what_comes_next_is_said_of_the_job_that_was_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the job knows its classes: there is no data.json beside the site file."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split in ("train", "val", "test"):
+        arrays[f"{split}_images"] = rng.integers(0, 256, (40, 28, 28), np.uint8)
+        arrays[f"{split}_labels"] = rng.integers(0, 2, (40, 3))
+    np.savez("site.npz", **arrays)
+    Path("sites").mkdir()
+    file = Path("sites/site-1.yaml")
+    file.write_text("{kind: npz, file: ../site.npz, labels: {0: A, 1: B, 2: C}}")
+    settings = ["--set", "data.classes=[A, B, C]", "--set", "data.multi_label=true"]
+    assert cli.main(["jobs", "jobs", "--only", "ssfl", *settings]) == 0
+    capsys.readouterr()
+    words = ["doctor", f"{file}", "--job", "jobs/ssfl"]
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"Next: FEDWARD_SITES={tmp_path / 'sites'} nvflare simulator jobs/ssfl"
+    ), "fedward run takes no exported job"
+    Path("sites/data.json").write_text('{"classes": ["A", "B", "C"], "multi_label": true}')
+    assert cli.main([*words[:3], "ssfl"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Next: fedward run ssfl --site-files sites"
+    ), "with all labels shown, fedavg is proposed where no job is named"
+    Path("site.npz").unlink()
+    assert cli.main(words) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Next: mend this, and call fedward doctor sites/site-1.yaml --job jobs/ssfl again"
+    )
+    assert cli.main([*words[:2], "--classes", "A B", "C", "--image-size", "28"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Next: mend this, and call fedward doctor sites/site-1.yaml --classes 'A B' C "
+        "--image-size 28 again"
+    )

@@ -171,8 +171,8 @@ class Database:
             (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise self._unusable(f"a disk whose files keep a journal in mode {mode}", _ALLOW)
-        with self.writing() as database:
-            if is_empty:
+        if is_empty:
+            with self.writing() as database:
                 for statement in _statements(_SCHEMA):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {_FORMAT}")

@@ -296,10 +296,14 @@ class Desk:
         return sorted(name for name in asked_ids if name not in self._known_ids)
 
     def asked(self) -> frozenset[str]:
-        """Return the ids of all images that were ever asked for, and of those of known class."""
+        """Return the ids of all images that were ever asked for, and of those of known class.
+
+        The other images of their lesions are among them: the answer is about all of these.
+        """
         with self._database.reading() as database:
             rows = database.execute("SELECT DISTINCT sample_id FROM requests").fetchall()
-        return frozenset(row["sample_id"] for row in rows) | self.rules.known.keys()
+        asked_ids = {row["sample_id"] for row in rows} | self.rules.known.keys()
+        return frozenset(name for asked in asked_ids for name in self.rules.together(asked))
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
+from fedward.annotation.reading import read_rules
 from fedward.annotation.stacks import Slice, Slices
 from fedward.errors import DataError, listed, offering
 from fedward.label_kinds import ONE_LABEL, LabelKind
@@ -126,9 +127,11 @@ class Pictures:
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
-        self._check_examples(file, label_kind)
+        self._check_examples(site_file, file, label_kind)
 
-    def _check_examples(self, file: ManifestSite | NpzSite, label_kind: LabelKind) -> None:
+    def _check_examples(
+        self, site_file: Path, file: ManifestSite | NpzSite, label_kind: LabelKind
+    ) -> None:
         """Raise DataError if examples or images of known class are not the site's, or overlap."""
         examples = [name for names in self.examples.values() for name in names]
         for field, ids in (("reading.classes", examples), ("reading.known", [*file.reading.known])):
@@ -140,6 +143,9 @@ class Pictures:
                     expected="ids of images of the site",
                     found=listed(missing_ids),
                 )
+        if not file.reading.known:
+            return
+        rules = read_rules(site_file, label_kind)
         for sample_id, label in file.reading.known.items():
             unknown_classes = set(label_kind.split(label)) - {*self.classes, NO_FINDING}
             if unknown_classes or (label_kind.exclusive and label == NO_FINDING):
@@ -149,12 +155,13 @@ class Pictures:
                     expected=f"a class of the job ({listed(self.classes)})",
                     found=label,
                 )
-            given_away = [name for name in self.group(sample_id) if name in examples]
+            beside = {*self.group(sample_id), *rules.together(sample_id)}
+            given_away = [name for name in examples if name in beside]
             if given_away:
                 raise DataError(
                     f"site {file.site}, field reading.known.{sample_id}",
                     "Choose another one: readers would see its answer among the examples.",
-                    expected="an image whose group has no example",
+                    expected="an image whose group and lesion have no example",
                     found=listed(given_away),
                 )
 
@@ -163,6 +170,9 @@ class Pictures:
 
         An example is left out if an image of its group is asked for, because readers would see the
         answer.
+
+        Args:
+            asked: the ids of the images, with all images of their lesions.
         """
         return {
             name: [example for example in ids if not self.belongs(example, asked)]

@@ -135,7 +135,8 @@ class Queue:
         """Return one request of each question that waits for an answer.
 
         The newest requests come first, and of these the ones with the highest scores. Questions
-        that only runs which are over have asked are left out.
+        that only runs which are over have asked are left out, and so are those with a decision that
+        names a class of an earlier job, which the page asks again.
         """
         with self.database.reading() as database:
             return _first_requests(questions(database, self.rules))
@@ -228,7 +229,8 @@ class Queue:
         Args:
             form: one of ``handover.FORMS``.
             path: the CSV or the folder, which must not exist yet.
-            classes: the job's classes.
+            classes: the job's classes; decisions that name another class are left out, as an import
+                would refuse them, and their questions wait again.
             picture: sample id -> PNG; raises DataError for an image that cannot be shown.
 
         Raises:
@@ -236,7 +238,7 @@ class Queue:
             DataError: it cannot be written.
         """
         with self.database.reading() as database:
-            asked_or_answered = questions(database, self.rules)
+            asked_or_answered = questions(database, self.rules, classes)
             requests = asked(database)
         content = handover.Content(
             pending=_first_requests(asked_or_answered),

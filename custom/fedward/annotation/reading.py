@@ -32,7 +32,7 @@ def read_rules(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> Rules:
         label_kind=label_kind,
         repeat=file.reading.repeat,
         known={
-            sample_id: SEPARATOR.join(sorted(label.split(SEPARATOR)))
+            sample_id: SEPARATOR.join(sorted(label_kind.split(label)))
             for sample_id, label in file.reading.known.items()
         },
     )

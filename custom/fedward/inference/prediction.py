@@ -32,7 +32,7 @@ class Outcome:
     unusable: int = 0
     """Files without a prediction."""
     to_refer: int = 0
-    """Files whose prediction is below the threshold."""
+    """Files that the column ``refer`` marks: of an unsure prediction, or of none."""
 
     @property
     def kind(self) -> str:
@@ -102,7 +102,7 @@ def write_predictions(
             outcome.unusable += len(block.failed)
             if refer_below is not None:
                 confidence = model.label_kind.confidence(probabilities)
-                outcome.to_refer += int((~(confidence >= refer_below)).sum())
+                outcome.to_refer += int((~(confidence >= refer_below)).sum()) + len(block.failed)
             write_rows(file, _rows(block, probabilities, model, refer_below))
     return outcome
 
@@ -184,10 +184,9 @@ def _rows(
     classes = model.classes
     answers = zip(probabilities, kind.confidence(probabilities), strict=True)
     for place, name in enumerate(block.names):
-        problem = block.failed.get(place)
-        if problem:
+        if place in block.failed:
             refer = _refer(0.0, refer_below)
-            row = [name, "", *([""] * len(classes)), refer, problem, "0"]
+            row = [name, "", *([""] * len(classes)), refer, block.failed[place], "0"]
             refer_by_class = [refer] * len(classes)
         else:
             values, confidence = next(answers)

@@ -1,6 +1,6 @@
 """Files and folders that appear when they are written completely, and not before."""
 
-import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +9,9 @@ from fedward.errors import ConfigError
 from fedward.sites.decoding import ENDINGS
 from fedward.sites.files import is_dicom, is_volume
 from fedward.storage.disk import make_folder, replace
+
+_PREFIX = ".fedward-writing-"
+"""Beginning of the name of a temporary folder."""
 
 
 def _no_result(_: Path) -> bool:
@@ -73,24 +76,16 @@ def _is_read(out: Path, path: Path) -> bool:
 def whole(path: Path) -> Iterator[Path]:
     """Yield where to write a file or folder that becomes ``path`` when the block ends well.
 
-    If the block fails, nothing remains. An OSError that names no file, such as that of a full disk,
-    is made to name ``path``.
+    It lies in a temporary folder beside ``path``. If the block fails, nothing remains. An OSError
+    that names no file, such as that of a full disk, or one in that folder is made to name ``path``.
     """
     make_folder(path.parent)
-    partial = path.with_name(f"{path.name}.partial")
-    _remove(partial)
     try:
-        yield partial
-        replace(partial, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=_PREFIX) as temporary:
+            partial = Path(temporary) / path.name
+            yield partial
+            replace(partial, path)
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if not error.filename or _PREFIX in f"{error.filename}":
+            error.filename = str(path)
         raise
-    finally:
-        _remove(partial)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -104,7 +104,12 @@ def next_lines(job: str | None, folder: Path, spec: DataSpec, options: str = "")
 
 
 def next_after_doctor(
-    site_file: Path, spec: DataSpec, options: str = "", nothing: Unmeasured | None = None
+    site_file: Path,
+    spec: DataSpec,
+    options: str = "",
+    nothing: Unmeasured | None = None,
+    run: str = "",
+    doctor_options: str = "",
 ) -> list[str]:
     """Return what to do after the doctor has found a site file usable.
 
@@ -115,22 +120,28 @@ def next_after_doctor(
         spec: what the images are.
         options: further options of ``fedward run``.
         nothing: why a run on what was examined would say nothing about its model.
+        run: the command that runs the job that was asked about; empty: a job is proposed that can
+            work with the files.
+        doctor_options: further options of ``fedward doctor``, where other files need it.
     """
     folder = site_file if site_file.is_dir() else site_file.parent
     if kit_site(site_file):
         return [f"Next: fedward doctor {shlex.quote(f'{folder.parent}')}"]
+    doctor_of_all = f"Next: fedward doctor {shlex.quote(f'{folder}')}{doctor_options}"
     try:
         sites = [training_of(folder / f"{name}.yaml", spec) for name in named_sites(folder)]
     except (ConfigError, DataError):
         # Other files of the folder are missing or wrong.
-        return [f"Next: fedward doctor {shlex.quote(f'{folder}')}"]
+        return [doctor_of_all]
     if folder != site_file and len(sites) > 1:
         # What is measured, and what leaks, shows at all sites together.
-        return [f"Next: fedward doctor {shlex.quote(f'{folder}')}"]
+        return [doctor_of_all]
     server_labels = (folder / f"{SERVER}.yaml").exists()
     job = proposed_job(sites, spec, server_labels=server_labels)
-    if nothing and job:
+    if nothing and (run or job):
         return _measuring_lines(nothing)
+    if run:
+        return [f"Next: {run}"]
     return next_lines(job, folder, spec, options)
 
 

@@ -196,16 +196,37 @@ def _next_lines(
     from fedward.operation.next_step import next_after_doctor
 
     subject = options.subject
+    same = _same_options(options)
     if status:
-        return [f"Next: mend this, and call fedward doctor {shlex.quote(f'{subject}')} again"]
+        return [f"Next: mend this, and call fedward doctor {shlex.quote(f'{subject}')}{same} again"]
+    run = ""
+    if options.job:
+        from fedward.operation.site_job import job_at, run_of
+
+        spec = job_at(options.job, files[0]).data
+        run = run_of(options.job, files[0].parent)
+    else:
+        spec = _spec(options)
     further = ""
     if options.classes:
         classes = json.dumps(options.classes, ensure_ascii=False)
         further += f" --set {shlex.quote(f'data.classes={classes}')}"
     if options.image_size:
         further += f" --set data.image_size={options.image_size}"
-    spec = _spec(options)
-    return next_after_doctor(subject, spec, further, _unmeasured(spec, files, seen))
+    nothing = _unmeasured(spec, files, seen)
+    return next_after_doctor(subject, spec, further, nothing, run, same)
+
+
+def _same_options(options: argparse.Namespace) -> str:
+    """Return the options of this call that say how images are used, for the doctor's next call."""
+    words = []
+    if options.job:
+        words += ["--job", options.job]
+    if options.classes:
+        words += ["--classes", *options.classes]
+    if options.image_size:
+        words += ["--image-size", f"{options.image_size}"]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def _unmeasured(spec: "DataSpec", files: Sequence[Path], seen: "Seen") -> "Unmeasured | None":

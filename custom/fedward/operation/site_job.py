@@ -1,5 +1,6 @@
 """What a job would do with a site's images, for the doctor to say before the site joins."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _ANSWERS = {
 
 
 def job_at(job: str, site_file: Path) -> Experiment:
-    """Return the experiment that ``fedward run JOB`` would carry out with this site file.
+    """Return the experiment that a job would carry out with this site file.
 
     Args:
         job: name of a shipped job or method, a JSON file with an experiment, or the folder of an
@@ -42,6 +43,15 @@ def job_at(job: str, site_file: Path) -> Experiment:
         if app.is_dir():
             return experiment_in(app / "config")
     return load_experiment(job)
+
+
+def run_of(job: str, site_files: Path) -> str:
+    """Return the command that runs a job, named as for :func:`job_at`, with these site files."""
+    quoted = shlex.quote(job)
+    if not is_shipped(job) and Path(job).is_dir():
+        # FLARE starts the sites elsewhere, so the path must be absolute.
+        return f"FEDWARD_SITES={shlex.quote(f'{site_files.resolve()}')} nvflare simulator {quoted}"
+    return f"fedward run {quoted} --site-files {shlex.quote(f'{site_files}')}"
 
 
 def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequence[str]:

@@ -3,7 +3,8 @@
 It has the index ``datastore_v2.json`` and the folders ``images/`` and ``labels/final/``. MONAI
 Label has no format of its own for the class of an image. The class is in the ``info`` of the final
 label, where clients put their own fields (``params`` of the REST call that saves a label), and in
-the label's JSON file. If several annotators have decided, a datastore holds the newest decision.
+the label's JSON file. Of several annotators' decisions a datastore holds one: an adjudicator's
+comes first, then a class before "cannot tell", and among equals the newest.
 """
 
 import json

@@ -236,7 +236,7 @@ class Page:
         allowed_kinds = ("label", "skip", *rules.no_class)
         if body.sample_id not in self.pictures.ids or body.kind not in allowed_kinds:
             return _sorry(_FOREIGN, 400)
-        if not self.desk.asked().intersection(rules.together(body.sample_id)):
+        if body.sample_id not in self.desk.asked():
             raise Stale(body.annotator, "Nobody has asked about this image. Nothing was changed.")
         label = body.label
         if label is not None:
@@ -299,8 +299,8 @@ class Page:
         place = self.pictures.slice(name)
         about_image = {
             "facts": self.pictures.facts(name),
-            "group": group[:_LARGEST_GROUP],
-            "more": max(0, len(group) - _LARGEST_GROUP),
+            "group": group[: 1 + _LARGEST_GROUP],
+            "more": max(0, len(group) - 1 - _LARGEST_GROUP),
             "slice": None if place is None else asdict(place),
         }
         return fields | about_image
