@@ -133,17 +133,13 @@ def _nearly_black(rows: Sequence[SurveyRow]) -> list[str]:
     """Return which sites have images that show next to nothing."""
     dark = {row.site: row.dark for row in rows if row.dark}
     advice = "look at them with `fedward doctor`. DICOM files may need a window in the site file."
-    if len(dark) > MOST_NAMED:
-        return [
-            f"At {len(dark)} sites some images are nearly black or of one grey, at least "
-            f"{_most(dark)}: {advice}"
-        ]
-    return [
-        f"At {row.site} at least {row.dark} of {sum(row.contrast)} images are nearly black or of "
-        f"one grey: {advice}"
-        for row in rows
-        if row.dark
-    ]
+    images = {row.site: sum(row.contrast) for row in rows}
+    of_each = {
+        site: f"{number} of {images[site]} images are nearly black or of one grey"
+        for site, number in dark.items()
+    }
+    of_many = "some images are nearly black or of one grey"
+    return [f"{sentence}: {advice}" for sentence in _at_sites(dark, of_each, of_many)]
 
 
 def _lonely(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
@@ -279,22 +275,25 @@ def _far_together(compared: _Property, how: str, medians: Mapping[str, float], u
 def _repeated(rows: Sequence[SurveyRow]) -> list[str]:
     repeated = {row.site: row.repeated for row in rows if row.repeated}
     advice = "Results on known images say nothing about new ones; `fedward doctor` lists them."
-    if len(repeated) > MOST_NAMED:
-        return [
-            f"At {len(repeated)} sites some validation or test images are also in another split, "
-            f"pixel by pixel, at least {_most(repeated)}. {advice}"
-        ]
+    what = "validation or test images are also in another split, pixel by pixel"
+    of_each = {site: f"{number} {what}" for site, number in repeated.items()}
+    return [f"{sentence}. {advice}" for sentence in _at_sites(repeated, of_each, f"some {what}")]
+
+
+def _at_sites(numbers: Mapping[str, int], of_each: Mapping[str, str], of_many: str) -> list[str]:
+    """Return a sentence without its end for each site, or one for all of many sites.
+
+    Args:
+        numbers: site -> the least number of its images that something is said of.
+        of_each: site -> what is said of it, from its number on.
+        of_many: the same of many sites, in whose place the largest number is named.
+    """
+    if len(numbers) <= MOST_NAMED:
+        return [f"At {site} at least {text}" for site, text in of_each.items()]
+    most = max(numbers, key=numbers.__getitem__)
     return [
-        f"At {site} at least {number} validation or test images are also in another split, pixel "
-        f"by pixel. {advice}"
-        for site, number in repeated.items()
+        f"At {len(numbers)} sites {of_many}, at least {numbers[most]} at {most}, which has the most"
     ]
-
-
-def _most(numbers: Mapping[str, int]) -> str:
-    """Return the largest number of many sites with its site."""
-    site = max(numbers, key=numbers.__getitem__)
-    return f"{numbers[site]} at {site}, which has the most"
 
 
 def _without_split(rows: Sequence[SurveyRow]) -> list[str]:
