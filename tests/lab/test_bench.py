@@ -74,7 +74,7 @@ def test_a_later_row_runs_alone_with_references_of_the_first(
     assert main([*words, "--seeds", "3", "--rows", "later"]) == 0
     lines = read_records(tmp_path / "out" / "results.jsonl").values()
     assert [line.row for line in lines if not line.reference] == ["later"]
-    assert {line.reference["labels"] for line in lines if line.reference} == {"few", "all"}
+    assert {line.reference.labels for line in lines if line.reference} == {"few", "all"}
 
 
 def test_sites_alone_without_any_label_are_refused(

@@ -11,6 +11,7 @@ from fedward.lab.bench.forest import baseline_of, draw_forest, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Record
+from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.study import Cell
 from fedward.lab.bench.summary import Page, summary_table
@@ -131,7 +132,7 @@ def test_the_table_of_all_studies_marks_what_may_be_concluded() -> None:
 
     No site trains alone in these studies, so that they have no such column.
     """
-    logistic = {"input": "pixels", "model": "logistic", "sites": "pooled", "labels": "few"}
+    logistic = Reference("pixels", "logistic", "pooled", "few")
     lines = lines_of(STUDY, {"ssfl": 0.601})
     lines |= reference(STUDY, [0.55, 0.54, 0.56, 0.55, 0.55], logistic)
     judged = results_of(STUDY, lines)
@@ -150,9 +151,10 @@ def test_the_table_of_all_studies_marks_what_may_be_concluded() -> None:
 
 
 def test_validation_chooses_the_best_reference_and_test_images_do_not() -> None:
-    few = {"labels": "few"}
-    lucky = reference(STUDY, [0.64, 0.66, 0.65, 0.65, 0.64], {**few, "model": "svm"})
-    valid = reference(STUDY, [0.55, 0.56, 0.57, 0.55, 0.54], {**few, "model": "logistic"})
+    machine = Reference("pixels", "svm", "pooled", "few")
+    regression = Reference("pixels", "logistic", "pooled", "few")
+    lucky = reference(STUDY, [0.64, 0.66, 0.65, 0.65, 0.64], machine)
+    valid = reference(STUDY, [0.55, 0.56, 0.57, 0.55, 0.54], regression)
     valid = {cell: replace(record, curve=flat(0.9, 1)) for cell, record in valid.items()}
     results = results_of(STUDY, {**lines_of(STUDY), **lucky, **valid})
     assert in_short(results, [results]).endswith(

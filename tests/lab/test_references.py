@@ -18,9 +18,10 @@ from fedward.cli import main
 from fedward.config import DataSpec, Experiment
 from fedward.lab.bench.bench import cut
 from fedward.lab.bench.records import read_records
+from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.reference_images import ReferenceImages
 from fedward.lab.bench.reference_runs import missing_references, run_references
-from fedward.lab.bench.references import Fits, FittedReference, Reference, SiteImages
+from fedward.lab.bench.references import Fits, FittedReference, SiteImages
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 from fedward.sites import load_site
@@ -187,5 +188,5 @@ def test_all_labels_are_fitted_once_for_all_shares_of_labels(tmp_path: Path) -> 
     for cell, line in files["fresh"].items():
         reused = files["reused"][cell]
         assert replace(reused, seconds=0.0) == replace(line, seconds=0.0)
-        if line.reference["labels"] == "all":
+        if line.reference and line.reference.labels == "all":
             assert seconds[cell] == seconds[cell._replace(variant=cells[0].variant)]

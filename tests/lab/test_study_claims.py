@@ -21,12 +21,14 @@ from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Curve, ImageDigests, Record, add_records
+from fedward.lab.bench.reference import Reference, references_on
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.tables import further_tables, value_table
 from fedward.lab.bench.verdicts import claim_test, sentences
 from recorded import (
     LEVEL,
     OWN,
+    RAW_PIXELS,
     ROWS,
     SEEDS,
     SITES,
@@ -396,7 +398,7 @@ def test_a_federation_below_raw_pixels_is_no_regime() -> None:
 
 def test_each_reference_on_raw_pixels_has_to_be_beaten() -> None:
     """A weak one beside a strong one does not help."""
-    strong = reference(CLAIMED, [0.83, 0.8, 0.84, 0.82, 0.8], {"model": "logistic"})
+    strong = reference(CLAIMED, [0.83, 0.8, 0.84, 0.82, 0.8], replace(RAW_PIXELS, model="logistic"))
     results = results_of(CLAIMED, {**lines_of(CLAIMED), **strong})
     assert "not shown to beat *reference: logistic" in regime_refusal(results, "all")
 
@@ -460,7 +462,7 @@ def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     study = study_of(claims=[BETTER])
     weak = lines_of(study, {"upper": 0.6})
     assert own_bounds_refusal(results_of(study, weak), "all", "accuracy").startswith("bounds not")
-    kind = {"input": "features", "model": "lda"}
+    kind = Reference("features", "lda", "pooled", "all")
     strong = {**weak, **reference(study, [0.9, 0.91, 0.89, 0.9, 0.9], kind)}
     best = upper_bound(results_of(study, strong), "all", "accuracy")
     title = "reference: linear discriminant analysis on the encoder's features, pooled, all labels"
@@ -654,10 +656,9 @@ def test_studies_on_a_page_are_judged_together(
 def other_references(study: Study) -> dict[Cell, Record]:
     """Return the lines of the references on raw pixels that ``lines_of`` leaves out."""
     lines = {}
-    for model in ("svm", "logistic"):
-        for sites in ("pooled", "alone"):
-            if (model, sites) != ("svm", "pooled"):
-                lines |= reference(study, [0.4] * 5, {"model": model, "sites": sites})
+    for kind in references_on("pixels", ("all",)):
+        if kind != RAW_PIXELS:
+            lines |= reference(study, [0.4] * 5, kind)
     return lines
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.claims import require_as_recorded
-from fedward.lab.bench.records import Record, add_records, read_records
+from fedward.lab.bench.records import ImageDigests, Record, add_records, read_records
+from fedward.lab.bench.reference import Labels, references_on
 from fedward.lab.bench.reference_runs import missing_references, reference_cells
-from fedward.lab.bench.references import references_on
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
 from fedward.lab.bench.verification import verified_records
-from recorded import ROWS, SEEDS, bare, line, lines_of, reference, results_of, study_of
+from recorded import RAW_PIXELS, ROWS, SEEDS, bare, line, lines_of, reference, results_of, study_of
 
 STUDY = study_of()
 SHARES = {
@@ -34,11 +34,13 @@ SPLIT = {
 """A study that cuts its images, so that variants may differ by their share of labels."""
 
 
-def all_lines(study: Study, label_counts: tuple[str, ...] = ("few", "all")) -> dict[Cell, Record]:
+def all_lines(
+    study: Study, label_counts: tuple[Labels, ...] = ("few", "all")
+) -> dict[Cell, Record]:
     """Return the lines of a study with each reference on pixels, in its first variant."""
     lines = lines_of(study)
     for kind in references_on("pixels", label_counts):
-        lines |= reference(study, [0.4] * len(SEEDS), kind._asdict())
+        lines |= reference(study, [0.4] * len(SEEDS), kind)
     return lines
 
 
@@ -187,6 +189,35 @@ def test_a_repetition_that_lacks_a_reference_fits_it_again(tmp_path: Path) -> No
     assert missing_references(work, STUDY.cells()) == [Cell("all", "lower", 4)]
 
 
+def test_a_study_that_hides_labels_misses_all_references_with_few(tmp_path: Path) -> None:
+    """Without any of them nothing says how good a pooled classifier is on the same labels."""
+    lines = all_lines(STUDY, ("all",))
+    whole = Cell("all", "upper", 1)
+    lines[whole] = replace(lines[whole], cut=ImageDigests("test 1", "all labels of 1"))
+    with pytest.raises(ConfigError, match=r"seed 1: expected 8 references .* found 4, without"):
+        verify(STUDY, lines, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kind", [{"input": "pixels"}, {**asdict(RAW_PIXELS), "model": "forest"}, ["pixels"]], ids=str
+)
+def test_a_line_of_a_reference_that_fedward_does_not_know_is_refused(
+    kind: object, tmp_path: Path
+) -> None:
+    made = next(iter(reference(STUDY, [0.5] * len(SEEDS)).values()))
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps({**asdict(made), "reference": kind}), encoding="utf-8")
+    with pytest.raises(RunError, match=r"results\.jsonl, line 1: expected a result, found "):
+        read_records(file)
+
+
+def test_an_older_line_of_a_run_names_an_empty_reference(tmp_path: Path) -> None:
+    kept = bare(Cell("all", "ssfl", 1))
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps({**asdict(kept), "reference": {}}), encoding="utf-8")
+    assert read_records(file) == {kept.cell: kept}
+
+
 def lines_of_shares(study: Study) -> dict[Cell, Record]:
     """Return lines whose references with few labels are those of the second variant alone."""
     lines = lines_of(study)
@@ -197,7 +228,7 @@ def lines_of_shares(study: Study) -> dict[Cell, Record]:
                 (seen,) = reference_cells(study, [Cell(variant, "lower", seed)])
                 (made,) = (
                     record
-                    for record in reference(study, [0.4] * 5, kind._asdict()).values()
+                    for record in reference(study, [0.4] * 5, kind).values()
                     if record.seed == seed
                 )
                 settings = {**made.settings, "sites": study.folder(seen)}

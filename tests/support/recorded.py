@@ -7,8 +7,8 @@ from typing import Any
 
 from fedward.lab.bench.claims import recorded_under
 from fedward.lab.bench.records import Curve, ImageDigests, Record
+from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.reference_runs import reference_cells, reference_settings
-from fedward.lab.bench.references import Reference
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Cell, Study
@@ -89,19 +89,22 @@ def line(study: Study, cell: Cell, value: float, rounds: int = 8) -> Record:
     return recorded_under(study, made)
 
 
+RAW_PIXELS = Reference("pixels", "svm", "pooled", "all")
+
+
 def reference(
-    study: Study, values: Sequence[float], kind: Mapping[str, str] | None = None
+    study: Study,
+    values: Sequence[float],
+    kind: Reference = RAW_PIXELS,
 ) -> dict[Cell, Record]:
-    """Return the lines of a reference, by default on raw pixels of all sites with all labels."""
-    usual = {"input": "pixels", "model": "svm", "sites": "pooled", "labels": "all"}
-    named = {**usual, **(kind or {})}
+    """Return the lines of a reference, one for each seed."""
     lines = {}
     for seed, value in zip(SEEDS, values, strict=True):
-        cell = Cell(study.first_variant, str(Reference(**named)), seed)
+        cell = Cell(study.first_variant, str(kind), seed)
         (first,) = reference_cells(study, [cell])
         made = line(study, first, value, rounds=1)
         settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
-        lines[cell] = replace(made, row=cell.row, reference=named, settings=settings)
+        lines[cell] = replace(made, row=cell.row, reference=kind, settings=settings)
     return lines
 
 

@@ -7,14 +7,15 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.faults import faults
+from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.study import Cell
 from fedward.methods import settings_of
 from fedward.storage.disk import replacing
@@ -131,8 +132,8 @@ class Record:
     """
     best_val: float | None = None
     """``metric`` on validation images in these rounds, as a mean over sites; None if older."""
-    reference: dict[str, str] = field(default_factory=dict)
-    """``input``, ``model``, ``sites`` and ``labels`` of a reference; empty for a method's run."""
+    reference: Annotated[Reference | None, BeforeValidator(lambda given: given or None)] = None
+    """Which reference it is; None for a method's run, whose older lines have ``{}``."""
     chosen: dict[str, float] = field(default_factory=dict)
     """Site -> what validation chose for a reference: C, or the shrinkage; ``""`` is for all."""
     doubled: bool = False

@@ -10,6 +10,7 @@ import torch
 from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.evaluation.arrays import Values
+from fedward.lab.bench.reference import Input
 from fedward.lab.bench.references import Inputs, SiteImages
 from fedward.lab.noted_answers import GroupedImages
 from fedward.lab.synthetic import SyntheticSites
@@ -27,7 +28,7 @@ _BLOCK = 512
 """Images that are reduced at once."""
 
 
-def input_names(experiment: Experiment) -> tuple[str, ...]:
+def input_names(experiment: Experiment) -> tuple[Input, ...]:
     """Return what references learn from: pixels, and the features of an encoder if it is frozen."""
     return ("pixels", "features") if experiment.trainable == HEAD else ("pixels",)
 
@@ -75,12 +76,12 @@ class ReferenceImages:
             synthetic=SyntheticSites(),
         )
 
-    def inputs(self) -> dict[str, Inputs]:
+    def inputs(self) -> dict[Input, Inputs]:
         """Return what makes vectors of images: from pixels, and by a frozen encoder.
 
         Features of an image are computed once, whichever site and repetition it is in.
         """
-        makers: dict[str, Callable[[], Inputs]] = {
+        makers: dict[Input, Callable[[], Inputs]] = {
             "pixels": lambda: lambda _, images: reduced(images),
             "features": self._features,
         }

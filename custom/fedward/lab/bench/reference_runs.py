@@ -16,8 +16,9 @@ from fedward.lab.bench.records import (
     read_records,
     rounded,
 )
+from fedward.lab.bench.reference import Labels, Reference, references_on
 from fedward.lab.bench.reference_images import ReferenceImages, input_names
-from fedward.lab.bench.references import Fits, FittedReference, Reference, references_on
+from fedward.lab.bench.references import Fits, FittedReference
 from fedward.lab.bench.study import METRICS, Cell, Settings, Study
 
 if TYPE_CHECKING:
@@ -61,33 +62,44 @@ def kept_references(
     """Return the references of each repetition of some cells, by its :func:`reference_cells`.
 
     A repetition must have all that are fitted on its inputs. Those with few labels are among them
-    if any repetition of the variant has one: without hidden labels there are none.
+    if any repetition of the variant has one, or if the lines of the variant say that the row of few
+    labels sees fewer than that of all labels. Without hidden labels there are none.
 
     Args:
         work: the study.
         cells: some of its cells.
         records: the kept results.
     """
-    lines = [record for record in records.values() if record.reference]
     asked = reference_cells(work.study, cells)
     kept = {}
     for cell in dict.fromkeys([*asked, *reference_cells(work.study, work.study.cells())]):
         wanted = (cell.variant, cell.seed, reference_settings(work, cell))
         kept[cell] = frozenset(
-            Reference(**line.reference)
-            for line in lines
-            if (line.variant, line.seed, line.settings) == wanted
+            line.reference
+            for line in records.values()
+            if line.reference and (line.variant, line.seed, line.settings) == wanted
         )
     found = {}
     for cell in asked:
         of_variant = [refs for other, refs in kept.items() if other.variant == cell.variant]
         has_few = any(reference.labels == "few" for refs in of_variant for reference in refs)
-        label_counts = ("few", "all") if has_few else ("all",)
+        some_are_hidden = has_few or _hides_labels(work.study, cell.variant, records)
+        label_counts: tuple[Labels, ...] = ("few", "all") if some_are_hidden else ("all",)
         whole: set[Reference] = set()
         for input_name in input_names(work.experiment(cell)):
             whole.update(references_on(input_name, label_counts))
         found[cell] = KeptReferences(frozenset(whole), kept[cell])
     return found
+
+
+def _hides_labels(study: Study, variant: str, records: Mapping[Cell, Record]) -> bool:
+    """Return whether the row of few labels saw others than that of all, as far as lines say."""
+    for seed in study.seeds:
+        few = records.get(Cell(variant, study.lower, seed))
+        whole = records.get(Cell(variant, study.upper, seed))
+        if few and whole and few.cut.labels != whole.cut.labels:
+            return True
+    return False
 
 
 def missing_references(work: "Bench", cells: Sequence[Cell]) -> list[Cell]:
@@ -119,7 +131,7 @@ def run_references(work: "Bench", cell: Cell) -> str:
     images = ReferenceImages(experiment, work.sites_of(cell), files, work.out / "cache")
     fits = Fits(images.by_site(), experiment, images.inputs())
     results = _with_all_labels(work, cell)
-    known = [Reference(**result.reference) for result in results]
+    known = [result.reference for result in results if result.reference]
     texts = []
     started = time.perf_counter()
     for reference, fitted in fits.all(known):
@@ -128,7 +140,7 @@ def run_references(work: "Bench", cell: Cell) -> str:
         results.append(result)
         value = result.test["global"].get(experiment.key_metric)
         if value is not None:
-            texts.append(f"{' '.join(reference)} {value:.3f}")
+            texts.append(f"{reference} {value:.3f}")
         started = time.perf_counter()
     add_records(work.file, results)
     return f"{experiment.key_metric}: {', '.join(texts)}"
@@ -151,7 +163,7 @@ def _with_all_labels(work: "Bench", cell: Cell) -> list[Record]:
             and line.cut.test == drawn.cut.test
             and in_this_folder == settings
         )
-        if same_images and line.reference.get("labels") == "all":
+        if same_images and line.reference and line.reference.labels == "all":
             lines[line.row] = replace(
                 line,
                 variant=cell.variant,
@@ -194,7 +206,7 @@ def _record(
         metric=experiment.key_metric,
         repetition=drawn.repetition,
         cut=drawn.cut,
-        reference=reference._asdict(),
+        reference=reference,
         chosen=fitted.chosen,
         by_group=bootstrap_standard_errors(fitted.answers, len(experiment.data.classes)),
     )

@@ -20,39 +20,35 @@ from fedward.evaluation.arrays import Values
 from fedward.evaluation.patients import unit_answers
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import Answered
+from fedward.lab.bench.reference import Input, Labels, Model, Reference, references_on
 from fedward.lab.noted_answers import GroupedImages
 from fedward.sites.data import Images
 
 COMPONENTS = 60
 """Principal components of raw pixels."""
-STRENGTHS: Mapping[str, tuple[float, ...]] = {
+STRENGTHS: Mapping[Model, tuple[float, ...]] = {
     "svm": (1.0, 10.0, 100.0),
     "logistic": (0.001, 0.01, 0.1, 1.0, 10.0),
     "lda": (0.2, 0.5, 0.8),
 }
 """Model -> the values of C that validation chooses from, or of the shrinkage."""
-MODELS: Mapping[str, tuple[str, ...]] = {
-    "pixels": ("svm", "logistic"),
-    "features": ("logistic", "lda"),
-}
-"""Input -> the models on it."""
 _ITERATIONS = 2000
 """Iterations of a logistic regression at most."""
 
 Inputs: TypeAlias = Callable[[str, Images], Values]
 """Returns the input vectors (N, D) of a site's images, N > 0."""
-Labels: TypeAlias = NDArray[np.int64]
+Classes: TypeAlias = NDArray[np.int64]
 
 
 class _Classifier(Protocol):
     """A classifier of scikit-learn."""
 
-    classes_: Labels
+    classes_: Classes
 
-    def fit(self, x: Values, y: Labels) -> Any:
+    def fit(self, x: Values, y: Classes) -> Any:
         """Learn from inputs (N, D) and their classes (N,)."""
 
-    def predict(self, x: Values) -> Labels:
+    def predict(self, x: Values) -> Classes:
         """Return the classes of inputs (N, D)."""
 
 
@@ -71,39 +67,9 @@ class SiteImages:
     tested: GroupedImages
     """The test images by group."""
 
-    def labelled(self, labels: str) -> Images:
+    def labelled(self, labels: Labels) -> Images:
         """Return the images with ``few`` or ``all`` labels."""
         return self.few if labels == "few" else self.whole
-
-
-class Reference(NamedTuple):
-    """What a reference learns from."""
-
-    input: str
-    """``pixels`` or ``features``."""
-    model: str
-    """``svm``, ``logistic`` or ``lda``."""
-    sites: str
-    """``pooled`` or ``alone``."""
-    labels: str
-    """``few`` or ``all``."""
-
-    def __str__(self) -> str:
-        """Return its name among the rows of a study."""
-        return f"reference {' '.join(self)}"
-
-
-def references_on(input_name: str, label_counts: Sequence[str]) -> Iterator[Reference]:
-    """Yield the references that learn from an input, pooled and at each site alone.
-
-    Args:
-        input_name: ``pixels`` or ``features``.
-        label_counts: ``few``, ``all`` or both.
-    """
-    for sites in ("pooled", "alone"):
-        for model in MODELS[input_name]:
-            for labels in label_counts:
-                yield Reference(input_name, model, sites, labels)
 
 
 class FittedReference(NamedTuple):
@@ -143,7 +109,7 @@ class Fits:
 
     sites: Mapping[str, SiteImages]
     experiment: Experiment
-    inputs: Mapping[str, Inputs]
+    inputs: Mapping[Input, Inputs]
 
     def all(
         self, fitted: Collection[Reference] = ()
@@ -159,7 +125,7 @@ class Fits:
 
     def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, FittedReference]]:
         some_are_hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
-        label_counts = ("few", "all") if some_are_hidden else ("all",)
+        label_counts: tuple[Labels, ...] = ("few", "all") if some_are_hidden else ("all",)
         training = [name for name, site in self.sites.items() if len(site.train)]
         for input_name in self.inputs:
             members_of_models = {
@@ -171,7 +137,7 @@ class Fits:
                     members_of = members_of_models[reference.sites]
                     yield reference, self._fitted(reference, members_of)
 
-    def _members(self, input_name: str, sites: Sequence[str]) -> _Members:
+    def _members(self, input_name: Input, sites: Sequence[str]) -> _Members:
         """Return sites that share a model, with the inputs of their validation and test images."""
         to_inputs = self.inputs[input_name]
         if input_name == "pixels":
@@ -231,7 +197,7 @@ class Fits:
         return FittedReference(chosen, mean(validation), test_values, answers)
 
     def _chosen(
-        self, model: str, inputs: Values, labels: Labels, members: _Members
+        self, model: Model, inputs: Values, labels: Classes, members: _Members
     ) -> tuple[float, list[float | None], _Classifier]:
         """Return the best strength on validation images, its values at the sites, and its model.
 
@@ -263,11 +229,11 @@ class Fits:
 
     def _answers(
         self, classifier: _Classifier, vectors: Values, images: Images
-    ) -> tuple[Values, Labels]:
+    ) -> tuple[Values, Classes]:
         """Return scores (N, K) and labels (N,) of images, or of patients where these count."""
         return unit_answers(self._scores(classifier, vectors), images)
 
-    def _metrics(self, scores: Values, labels: Labels) -> dict[str, float | None]:
+    def _metrics(self, scores: Values, labels: Classes) -> dict[str, float | None]:
         """Return metric -> value, by the code that evaluates the models of sites."""
         data = self.experiment.data
         rows = data.label_kind.metrics(scores, labels, data.classes, {})
@@ -283,13 +249,13 @@ class Fits:
 class _OnlyClass:
     """The classifier of a site that has labels of one class alone."""
 
-    def __init__(self, labels: Labels) -> None:
+    def __init__(self, labels: Classes) -> None:
         self.classes_ = np.unique(labels)
 
-    def fit(self, x: Values, y: Labels) -> None:
+    def fit(self, x: Values, y: Classes) -> None:
         """Do nothing."""
 
-    def predict(self, x: Values) -> Labels:
+    def predict(self, x: Values) -> Classes:
         """Return the one class for each of the inputs (N, D)."""
         return np.full(len(x), self.classes_[0])
 
@@ -298,7 +264,7 @@ class _OnlyClass:
         return np.ones((len(x), 1))
 
 
-def _classifier(model: str, strength: float, seed: int, labels: Labels) -> _Classifier:
+def _classifier(model: Model, strength: float, seed: int, labels: Classes) -> _Classifier:
     """Return a classifier that is not fitted yet.
 
     Args:

@@ -13,12 +13,6 @@ from fedward.lab.bench.study import Cell, RowOfVariant, Study
 
 NOT_RUN = "not run"
 """What is said of a row without results."""
-_MODELS = {
-    "svm": "support vector machine",
-    "logistic": "logistic regression",
-    "lda": "linear discriminant analysis",
-}
-"""Model of a reference -> what tables call it."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -108,16 +102,18 @@ class Results:
 
         Args:
             variant: one of the study.
-            wanted: fields of :attr:`~fedward.lab.bench.records.Record.reference` and their values.
+            wanted: fields of :class:`~fedward.lab.bench.reference.Reference` and their values.
         """
         fitted_in = self.study.variant_of_references(variant)
         found: dict[str, dict[int, Record]] = {}
         for record in self.records.values():
-            kind = record.reference
-            if not kind or record.variant != fitted_in or record.seed not in self.study.seeds:
+            reference = record.reference
+            if not reference:
                 continue
-            if all(kind[name] == value for name, value in wanted.items()):
-                found.setdefault(reference_title(kind), {})[record.seed] = record
+            if record.variant != fitted_in or record.seed not in self.study.seeds:
+                continue
+            if all(getattr(reference, name) == value for name, value in wanted.items()):
+                found.setdefault(reference.title, {})[record.seed] = record
         return found
 
     def best_reference(self, variant: str, labels: str) -> tuple[str, dict[int, Record]] | None:
@@ -195,15 +191,3 @@ def last_value(record: Record, metric: str) -> float:
 def has_values(record: Record, metric: str) -> bool:
     """Return whether a run has both :func:`chosen_value` and :func:`last_value` of a metric."""
     return all(metric in record.test[protocol] for protocol in ("last", "global"))
-
-
-def reference_title(kind: Mapping[str, str]) -> str:
-    """Return what tables call a reference.
-
-    Args:
-        kind: as :attr:`~fedward.lab.bench.records.Record.reference`.
-    """
-    model = _MODELS[kind["model"]]
-    images = "raw pixels" if kind["input"] == "pixels" else "the encoder's features"
-    sites = "pooled" if kind["sites"] == "pooled" else "each site alone"
-    return f"reference: {model} on {images}, {sites}, {kind['labels']} labels"

@@ -15,7 +15,6 @@ from fedward.lab.bench.reference_runs import (
     reference_cells,
     reference_settings,
 )
-from fedward.lab.bench.references import Reference
 from fedward.lab.bench.study import Cell, Study
 from fedward.text import count
 
@@ -78,8 +77,7 @@ def _require_no_others(study: Study, file: Path, records: Mapping[Cell, Record])
     for cell, record in records.items():
         is_of_study = cell in cells
         if record.reference:
-            named = str(Reference(**record.reference))
-            is_named = cell.row == named and not cell.doubled
+            is_named = cell.row == str(record.reference) and not cell.doubled
             is_of_study = is_named and (cell.variant, cell.seed) in repetitions
         if not is_of_study:
             raise ConfigError(
