@@ -33,7 +33,8 @@ from fedward.jobs import load_experiment, simulated_sites, site_names
 from fedward.lab.bench.markdown import gap_text, header_lines, mean_text, table_line
 from fedward.lab.bench.runs import complete_run, run_or_resume
 from fedward.lab.local import LocalTransport, Sites
-from fedward.methods.fedperl.pseudo_labels import pseudo_label
+from fedward.methods.fedperl.pseudo_labels import committee_mean
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.model_state import State
 from fedward.nets import build
 from fedward.protocol import wire
@@ -221,9 +222,8 @@ def changed(local: Tensor, before: Tensor, after: Tensor, threshold: float = 0.6
     A decision to keep is FedPerl's with one peer.
     """
     largest = float((before - after).abs().max())
-    labels, keep = zip(
-        *(pseudo_label(local, each[None], threshold) for each in (before, after)), strict=True
-    )
+    committees = [committee_mean(local, peer[None]) for peer in (before, after)]
+    labels, keep = zip(*(pseudo_label(mean, threshold) for mean in committees), strict=True)
     alone = int((before.argmax(1) != after.argmax(1)).sum())
     other = [int((labels[0] != labels[1]).sum()), int((keep[0] != keep[1]).sum())]
     return [

@@ -34,7 +34,7 @@ from fedward.errors import ConfigError
 from fedward.lab.bench.markdown import Table
 from fedward.methods.fedal.out_of_distribution import nearest_distances, out_of_distribution
 from fedward.methods.local import logits_and_features
-from fedward.methods.samplers import Pool
+from fedward.methods.samplers.pool import Pool
 from fedward.nets import build
 from fedward.seeds import torch_generator
 from measured import Line, Measurement, run

@@ -19,9 +19,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedward.methods.samplers import SAMPLERS, Pool, sampler_of
+from fedward.methods.samplers import sampler_of
+from fedward.methods.samplers.pool import Pool
 from fedward.methods.samplers.suggestive import principal_axes
 from fedward.nets import build
+from fedward.registry import SAMPLERS
 from fedward.seeds import torch_generator
 
 CLASSES = 8

@@ -39,7 +39,8 @@ from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.jobs import load_experiment
 from fedward.methods import method_of
-from fedward.methods.fedperl import FedPerlState, layer_moments
+from fedward.methods.fedperl.algorithm import FedPerlState
+from fedward.methods.fedperl.similarity import layer_moments
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.starting_model import initial_model

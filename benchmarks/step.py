@@ -35,11 +35,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings, consistency, pseudo_label
-from fedward.methods.fixmatch import pseudo_label_loss
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, committee_mean, consistency
+from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.isofed import IsoFedSettings
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher, sharpen
+from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.methods.settings import Settings
 from fedward.nets import build
 from fedward.seeds import Draws, torch_generator
@@ -138,7 +140,7 @@ def bare(
         net.eval()
         local = torch.softmax(net(batch.weak), 1)
         net.train()
-        labels, keep = pseudo_label(local.detach(), peer, THRESHOLD)
+        labels, keep = pseudo_label(committee_mean(local.detach(), peer), THRESHOLD)
         loss = (
             loss
             + 0.5 * pseudo_label_loss(net(batch.strong), labels, keep)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 
 class FedwardError(Exception):
@@ -70,6 +71,17 @@ class WorkError(RunError):
 
     The text names no file and no image, because the server may read it.
     """
+
+
+class DivergedError(FedwardError):
+    """A training diverged: numbers of its model are not finite, or far too large.
+
+    Every such error is of another kind too, which says who may read its text.
+    """
+
+
+class DivergedTrainingError(WorkError, DivergedError):
+    """The losses of a training are no longer finite."""
 
 
 def together(errors: Sequence["FedwardError"], what: str = "must be fixed") -> "FedwardError":
@@ -283,12 +295,21 @@ def _reason_of_system(error: OSError, message: str) -> str:
     return reason
 
 
-def interrupted(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C led to an error.
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which ``kill`` and service managers end a process; it is handled as Ctrl-C is."""
+
+
+def terminated(*_: object) -> NoReturn:
+    """Handle SIGTERM: raise :class:`Terminated`."""
+    raise Terminated
+
+
+def interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C or SIGTERM that led to an error; None if neither did.
 
     Some libraries take Ctrl-C for a fault of what they work on, and raise an error of their own:
     torch in an export, pydantic in a serializer, Python while it makes a class.
     """
     while error and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
-    return error is not None
+    return error if isinstance(error, KeyboardInterrupt) else None

@@ -185,18 +185,18 @@ def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
 _METHODS = {
     "fedavg": "fedavg:FedAvg",
     "ssfl": "ssfl:SSFL",
-    "fedperl": "fedperl:FedPerl",
+    "fedperl": "fedperl.algorithm:FedPerl",
     "alone": "alone:Alone",
     "wfedavg": "wfedavg:WFedAvg",
     "fedprox": "fedprox:FedProx",
     "mt_wfedavg": "mt_wfedavg:MTWFedAvg",
     "rscfed": "rscfed:RSCFed",
     "isofed": "isofed:IsoFed",
-    "fedirm": "fedirm:FedIRM",
-    "fedmatch": "fedmatch:FedMatch",
-    "fedal": "fedal:FedAL",
-    "selffed": "selffed:SelfFed",
-    "oneshot": "oneshot:OneShot",
+    "fedirm": "fedirm.algorithm:FedIRM",
+    "fedmatch": "fedmatch.algorithm:FedMatch",
+    "fedal": "fedal.algorithm:FedAL",
+    "selffed": "selffed.algorithm:SelfFed",
+    "oneshot": "oneshot.algorithm:OneShot",
 }
 SURVEY = "survey"
 """Name of the job that is no method: it asks sites what their images are, and trains nothing."""
@@ -212,7 +212,7 @@ _SAMPLERS = {
     "random": "base:Random",
     "local_entropy": "fedal:LocalEntropy",
     "global_entropy": "fedal:GlobalEntropy",
-    "fedal": "fedal:FedAL",
+    "fedal": "fedal:EnsembleEntropy",
     "aift": "aift:AIFT",
     "sa": "suggestive:Suggestive",
     "mcdal": "mcdal:MCDAL",

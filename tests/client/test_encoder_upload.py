@@ -15,12 +15,13 @@ from clients import new_client
 from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
 from fedward.lab.local import LocalTransport
-from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods import method_of, settings_of
 from fedward.methods.averages import weighted_average
 from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
 from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
+from fedward.registry import METHODS
 from fedward.report import write_report
 from fedward.storage.model_files import StoredState
 from interrupted import interrupted

@@ -26,7 +26,8 @@ from fedward.flare.jobs.export import export_job, job_files, stale_jobs
 from fedward.flare.kits import apps
 from fedward.flare.shareables import TASK
 from fedward.jobs import JOBS, load_experiment, site_names
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
+from fedward.registry import METHODS
 from finished_run import finished_run
 from starting import initial_model
 from tiny import tiny

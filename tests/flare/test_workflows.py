@@ -18,8 +18,9 @@ from fedward.flare.workflows import (
     MethodController,
     SelfFedController,
 )
-from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods import method_of, settings_of
 from fedward.methods.workflow import QUERY
+from fedward.registry import METHODS
 from tiny import tiny
 
 

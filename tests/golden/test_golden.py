@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from fedward.config import Experiment, SyntheticData
-from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
+from fedward.registry import METHODS
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from running import run_local

@@ -19,7 +19,8 @@ from fedward.client.ranks import Processes
 from fedward.config import DataSpec, SyntheticData
 from fedward.errors import DataError
 from fedward.lab.synthetic import synthetic_site
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.supervised import Supervised

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.groups import GroupedState
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
+from fedward.registry import METHODS
 from fedward.seeds import torch_generator
 
 FOUR = {"site-1": (30, 0), "site-2": (0, 80), "site-3": (20, 0), "site-4": (0, 50)}

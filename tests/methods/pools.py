@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fedward.methods.samplers import Pool, Sampler
+from fedward.methods.samplers.base import Sampler
+from fedward.methods.samplers.pool import Pool
 
 
 def random_probabilities(members: int, images: int, classes: int, seed: int) -> Tensor:

@@ -4,11 +4,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fedward.methods import METHODS, settings_of
-from fedward.methods.fedal import ActiveLearning, ActiveSettings, FedAL
+from fedward.methods import settings_of
+from fedward.methods.fedal.algorithm import FedAL
+from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
 from fedward.methods.requirements import Feature
-from fedward.methods.samplers import SAMPLERS
 from fedward.methods.workflow import QUERY, ClientUpdate, Federation
+from fedward.registry import METHODS, SAMPLERS
 
 
 def method(**options) -> FedAL:

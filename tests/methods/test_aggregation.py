@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.aggregation import aggregate, mean_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.averages import trimmed_mean, weighted_average
@@ -23,6 +23,7 @@ from fedward.methods.fedavg import FedAvg
 from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.weight_limits import capped_counts, capped_weights
 from fedward.methods.workflow import ClientUpdate
+from fedward.registry import METHODS
 
 grid = settings(deadline=None, max_examples=60)
 COUNTS = st.lists(

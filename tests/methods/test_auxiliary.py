@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.methods.auxiliary import SupervisedWithHeads, add_heads, heads_of
-from fedward.methods.fedal import ActiveSettings, FedAL
+from fedward.methods.fedal.algorithm import FedAL
+from fedward.methods.fedal.query_rounds import ActiveSettings
 from fedward.methods.local import Batch, Objective, Phase, RoundInputs, logits_and_features
 from fedward.methods.supervised import Supervised
 from fedward.nets import build

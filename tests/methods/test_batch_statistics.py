@@ -7,8 +7,9 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import (
     Batch,
     Objective,
@@ -19,6 +20,7 @@ from fedward.methods.local import (
     strong_pass,
 )
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.settings import Settings
 from fedward.training.trainer import train
 from tiny import batch_norm_net

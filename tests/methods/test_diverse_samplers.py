@@ -14,8 +14,9 @@ from skactiveml.pool import k_greedy_center
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from fedward.methods.samplers import Pool, core_set, sampler_of
+from fedward.methods.samplers import core_set, sampler_of
 from fedward.methods.samplers.core_set import k_centre_greedy
+from fedward.methods.samplers.pool import Pool
 from fedward.methods.samplers.suggestive import hashed_groups, principal_axes
 from fedward.seeds import torch_generator
 

@@ -9,12 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.aggregation import mean_of
 from fedward.methods.distances import distance_weights
-from fedward.methods.fedperl import FedPerl, FedPerlSettings
+from fedward.methods.fedperl.algorithm import FedPerl
+from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
-from fedward.methods.selffed import gain_recession_weights
+from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.weight_limits import (
     WeightLimits,
@@ -24,6 +25,7 @@ from fedward.methods.weight_limits import (
     levelled_weights,
 )
 from fedward.methods.workflow import ClientUpdate, Federation
+from fedward.registry import METHODS
 from tiny import tiny
 
 grid = settings(deadline=None, max_examples=200)

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.evaluation_turn import (
     evaluates_average,
     evaluation_turn,
     rounds_of_model,
 )
 from fedward.methods.workflow import Turn
+from fedward.registry import METHODS
 
 
 def algorithm(method: str, rounds: int, decay: float) -> Any:

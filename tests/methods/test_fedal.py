@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.fedal import annotation_budget, ensemble_entropy, select
+from fedward.methods.fedal.query_rounds import annotation_budget
+from fedward.methods.samplers.fedal import ensemble_entropy
+from fedward.methods.samplers.selection import select
 
 NAN = math.nan
 INF = math.inf

@@ -12,23 +12,25 @@ from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
-from fedward.methods.fedirm import (
-    FedIRM,
-    FedIRMObjective,
-    FedIRMSettings,
+from fedward.methods import settings_of
+from fedward.methods.fedirm.algorithm import FedIRM
+from fedward.methods.fedirm.objective import FedIRMObjective, ramp_up
+from fedward.methods.fedirm.relations import (
+    ROWS,
     MeasuredRelation,
+    add_relation,
     class_relations,
     mean_relation,
-    ramp_up,
     relation_loss,
+    relation_of,
     uncertainty,
 )
-from fedward.methods.fedirm.relations import ROWS, add_relation, relation_of
+from fedward.methods.fedirm.settings import FedIRMSettings
 from fedward.methods.local import Batch, Losses, RoundInputs
 from fedward.methods.mean_teacher import TEACHER
 from fedward.methods.requirements import Feature
 from fedward.methods.workflow import ClientUpdate, Federation
+from fedward.registry import METHODS
 
 CLASSES = 3
 NAN = math.nan

@@ -10,25 +10,23 @@ from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.anonymous_peers import anonymise
-from fedward.methods.fedmatch import (
-    FedMatch,
+from fedward.methods.fedmatch.algorithm import FedMatch, FedMatchState
+from fedward.methods.fedmatch.decomposition import add_psi, psi_of, shared_with_psi, theta_of
+from fedward.methods.fedmatch.helpers import HelperModel
+from fedward.methods.fedmatch.objective import (
     FedMatchObjective,
-    FedMatchSettings,
-    FedMatchState,
-    HelperModel,
-    add_psi,
     agreement,
     disjoint_penalty,
     inter_client_consistency,
-    shared_with_psi,
 )
-from fedward.methods.fedmatch.decomposition import psi_of, theta_of
+from fedward.methods.fedmatch.settings import FedMatchSettings
 from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.requirements import Feature
 from fedward.methods.workflow import ClientUpdate, Federation
 from fedward.model_state import State
+from fedward.registry import METHODS
 
 CLASSES = 3
 IMAGES = 6
@@ -435,10 +433,10 @@ def run_rounds(
 
 def test_the_nearest_by_answers_help_in_every_second_round() -> None:
     first, second, third = run_rounds({})
-    assert not first.record
-    assert not third.record
+    assert not first.decisions
+    assert not third.decisions
     assert all(not task.models for task in (*first.tasks.values(), *third.tasks.values()))
-    chosen = second.record["peers"]["chosen"]
+    chosen = second.decisions["peers"]["chosen"]
     assert chosen == {"a": ["b", "c"], "b": ["a", "c"], "c": ["b", "a"], "d": ["c", "b"]}
     sent = second.tasks["d"].models
     assert list(sent) == ["peer0", "peer1"]
@@ -466,7 +464,7 @@ def test_anonymous_helpers_are_one_mean_and_never_a_single_site() -> None:
 )
 def test_a_site_that_cannot_train_psi_is_no_helper() -> None:
     _, second = run_rounds({"anonymise": True}, 2, labels_only=("c",))
-    chosen = second.record["peers"]["chosen"]
+    chosen = second.decisions["peers"]["chosen"]
     assert chosen == {"a": ["b", "d"], "b": ["a", "d"], "c": [], "d": ["b", "a"]}
     _, second = run_rounds({"anonymise": True}, 2, labels_only=("b", "c"))
     assert not any(task.models for task in second.tasks.values())

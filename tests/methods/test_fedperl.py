@@ -13,19 +13,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods import fixmatch
-from fedward.methods.fedperl import (
-    anonymise,
-    consistency,
+from fedward.methods.anonymous_peers import anonymise
+from fedward.methods.fedperl.peer_policies import (
     gated_similarity_policy,
     gated_validation_policy,
-    layer_moments,
-    pseudo_label,
-    random_peers,
-    similarity,
-    top_peers,
     validation_policy,
 )
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, committee_mean, consistency
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fedperl.similarity import layer_moments, similarity
+from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.peer_choice import random_peers, top_peers
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 NAN = math.nan
 INF = math.inf
@@ -520,7 +519,18 @@ def test_the_average_is_one_of_parameters_not_of_predictions() -> None:
     assert nets[2](torch.tensor([[2.0]])).item() == 0
 
 
-# --- pseudo_label
+# --- pseudo-labels
+
+
+def label(
+    local: Tensor, peers: Tensor, threshold: float, combine: str = "mean"
+) -> tuple[Tensor, Tensor]:
+    """Return the labels that a site makes with its peers, and which of them it keeps."""
+    options = {"threshold": threshold, "combine": combine}
+    objective = FedPerlObjective(FedPerlSettings.model_validate(options))
+    inputs = RoundInputs(class_weights=torch.ones(local.shape[1]))
+    made = objective.label(local, Batch(peers=peers), inputs)
+    return made.labels, made.keep
 
 
 def test_labels_by_hand() -> None:
@@ -530,23 +540,28 @@ def test_labels_by_hand() -> None:
     """
     local = torch.tensor([[0.75, 0.25], [1.0, 0.0]])
     peers = torch.tensor([[[0.0, 1.0], [0.5, 0.5]], [[0.0, 1.0], [0.375, 0.625]]])
-    labels, keep = pseudo_label(local, peers, 0.75)
+    labels, keep = label(local, peers, 0.75)
     assert labels.tolist() == [1, 0]
     assert keep.tolist() == [True, False]
-    assert pseudo_label(local, peers, 0.625)[1].tolist() == [True, True]
-    # the sums are (3/4, 9/4) and (15/8, 9/8)
-    labels, keep = pseudo_label(local, peers, 2.0, combine="sum")
-    assert labels.tolist() == [1, 0]
+    assert label(local, peers, 0.625)[1].tolist() == [True, True]
+
+
+def test_labels_by_the_printed_sum_by_hand() -> None:
+    """The sums are (7/8, 1/4, 1/2, 3/8) and (1/2, 3/8, 3/8, 3/4)."""
+    local = torch.tensor([[3 / 8, 1 / 8, 1 / 4, 1 / 4], [1 / 4, 1 / 4, 1 / 4, 1 / 4]])
+    peers = torch.tensor([[[1 / 2, 1 / 8, 1 / 4, 1 / 8], [1 / 4, 1 / 8, 1 / 8, 1 / 2]]])
+    labels, keep = label(local, peers, 7 / 8, "sum")
+    assert labels.tolist() == [0, 3]
     assert keep.tolist() == [True, False]
-    assert pseudo_label(local, peers, 1.875, combine="sum")[1].tolist() == [True, True]
+    assert label(local, peers, 3 / 4, "sum")[1].tolist() == [True, True]
 
 
 def test_the_printed_sum_keeps_labels_that_no_model_is_sure_of() -> None:
     """8 classes, 5 uniform models: the sum is 5/8 >= 0.6 everywhere, the mean is 1/8."""
     local = torch.full((2, 8), 1 / 8)
     peers = torch.full((4, 2, 8), 1 / 8)
-    assert pseudo_label(local, peers, 0.6, combine="sum")[1].all()
-    assert not pseudo_label(local, peers, 0.6)[1].any()
+    assert label(local, peers, 0.6, "sum")[1].all()
+    assert not label(local, peers, 0.6)[1].any()
 
 
 @grid
@@ -555,7 +570,7 @@ def test_labels_equal_a_loop(
     size: tuple[int, int, int, int], threshold: float, combine: str
 ) -> None:
     local, peers = random_probabilities(*size)
-    labels, keep = pseudo_label(local, peers, threshold, combine)
+    labels, keep = label(local, peers, threshold, combine)
     for image in range(len(local)):
         scores = [0.0] * size[2]
         for model in [local, *peers]:
@@ -572,8 +587,8 @@ def test_without_peers_it_is_fixmatch(
     size: tuple[int, int, int, int], threshold: float, combine: str
 ) -> None:
     local, _ = random_probabilities(*size)
-    labels_and_keep = pseudo_label(local, local.new_empty(0, *local.shape), threshold, combine)
-    expected = fixmatch.pseudo_label(local, threshold)
+    labels_and_keep = label(local, local.new_empty(0, *local.shape), threshold, combine)
+    expected = pseudo_label(local, threshold)
     assert torch.equal(labels_and_keep[0], expected[0])
     assert torch.equal(labels_and_keep[1], expected[1])
 
@@ -587,27 +602,27 @@ def test_labels_follow_images_and_classes_not_order_of_peers(
     order, rows, names = (
         torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3]
     )
-    before = pseudo_label(local, peers, 0.5)
-    after = pseudo_label(local[rows][:, names], peers[order][:, rows][:, :, names], 0.5)
+    before = label(local, peers, 0.5)
+    after = label(local[rows][:, names], peers[order][:, rows][:, :, names], 0.5)
     assert torch.equal(names[after[0]], before[0][rows])
     assert torch.equal(after[1], before[1][rows])
     # the site is a member of the committee like any peer
     if len(peers):
-        swapped = pseudo_label(peers[0], torch.cat([local.unsqueeze(0), peers[1:]]), 0.5)
+        swapped = label(peers[0], torch.cat([local.unsqueeze(0), peers[1:]]), 0.5)
         assert torch.equal(swapped[0], before[0])
 
 
 def test_equal_peers_add_nothing() -> None:
     local, _ = random_probabilities(0, 6, 4, 1)
-    labels_and_keep = pseudo_label(local, local.expand(3, -1, -1), 0.5)
-    expected = fixmatch.pseudo_label(local, 0.5)
+    labels_and_keep = label(local, local.expand(3, -1, -1), 0.5)
+    expected = pseudo_label(local, 0.5)
     assert torch.equal(labels_and_keep[0], expected[0])
     assert torch.equal(labels_and_keep[1], expected[1])
 
 
 def test_labels_carry_no_gradient() -> None:
     local, peers = random_probabilities(2, 3, 4, 0)
-    labels, keep = pseudo_label(local.requires_grad_(), peers.requires_grad_(), 0.5)
+    labels, keep = label(local.requires_grad_(), peers.requires_grad_(), 0.5)
     assert not labels.requires_grad
     assert not keep.requires_grad
 
@@ -615,11 +630,11 @@ def test_labels_carry_no_gradient() -> None:
 def test_a_broken_peer_cannot_label() -> None:
     local = torch.tensor([[0.9, 0.1], [0.9, 0.1]])
     peers = torch.tensor([[[NAN, NAN], [0.9, 0.1]]])
-    assert pseudo_label(local, peers, 0.5)[1].tolist() == [False, True]
+    assert label(local, peers, 0.5)[1].tolist() == [False, True]
 
 
 def test_labels_of_no_images() -> None:
-    labels, keep = pseudo_label(torch.empty(0, 4), torch.empty(2, 0, 4), 0.5)
+    labels, keep = label(torch.empty(0, 4), torch.empty(2, 0, 4), 0.5)
     assert labels.shape == keep.shape == (0,)
 
 
@@ -638,15 +653,9 @@ def test_predictions_of_other_images_are_refused(
     local: tuple[int, ...], peers: tuple[int, ...]
 ) -> None:
     with pytest.raises(ConfigError, match=r"\(P, N, K\)"):
-        pseudo_label(torch.ones(local), torch.ones(peers), 0.5)
+        committee_mean(torch.ones(local), torch.ones(peers))
     with pytest.raises(ConfigError, match=r"\(P, N, K\)"):
         consistency(torch.ones(local), torch.ones(peers))
-
-
-def test_an_unknown_combination_is_refused() -> None:
-    local, peers = random_probabilities(1, 2, 3, 0)
-    with pytest.raises(ConfigError, match="'vote'"):
-        pseudo_label(local, peers, 0.5, combine="vote")  # type: ignore[arg-type]
 
 
 # --- consistency
@@ -748,7 +757,7 @@ def test_no_step_waits_for_the_device() -> None:
     peers = torch.rand(2, 5, 3, device="meta")
     consistency(local, peers).backward()
     assert local.grad is not None
-    labels, _ = pseudo_label(local, peers, 0.6)
+    labels, _ = label(local, peers, 0.6)
     assert labels.device == local.device
 
 

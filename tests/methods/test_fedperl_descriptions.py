@@ -15,15 +15,16 @@ from torch import Tensor
 from fedward.errors import ConfigError
 from fedward.jobs import load_experiment
 from fedward.methods import method_of, settings_of
-from fedward.methods.fedperl import (
-    FedPerl,
-    anonymise,
+from fedward.methods.anonymous_peers import anonymise
+from fedward.methods.fedperl.algorithm import FedPerl
+from fedward.methods.fedperl.descriptions import (
+    NOISE_DEVIATION,
+    NOISE_MEAN,
     nearness,
     probe_image,
     row_moments,
-    similarity,
 )
-from fedward.methods.fedperl.descriptions import NOISE_DEVIATION, NOISE_MEAN
+from fedward.methods.fedperl.similarity import similarity
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
 from fedward.nets import build
@@ -231,7 +232,7 @@ def test_fedmatch_sends_the_models_of_the_nearest_answers(committee: int) -> Non
     assert method.requirements.server.lone_peers == "anonymise = false"
     for site, task in second.tasks.items():
         expected = nearest_by_a_loop(models, site, committee)
-        assert second.record["peers"]["chosen"][site] == expected
+        assert second.decisions["peers"]["chosen"][site] == expected
         assert [task.models[f"peer{place}"]["w"].tolist() for place in range(committee)] == [
             models[peer]["w"].tolist() for peer in expected
         ]
@@ -253,7 +254,7 @@ def test_rows_choose_by_the_cosine_of_row_moments() -> None:
     matrix = similarity(torch.stack([row_moments(models[site]) for site in SITES]))
     for index, site in enumerate(SITES):
         order = [SITES[other] for other in matrix[index].argsort(descending=True) if other != index]
-        assert second.record["peers"]["chosen"][site] == order[:2]
+        assert second.decisions["peers"]["chosen"][site] == order[:2]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -11,15 +11,19 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.aggregation import mean_of
-from fedward.methods.fedal import ActiveSettings, FedAL
+from fedward.methods.fedal.algorithm import FedAL
+from fedward.methods.fedal.query_rounds import ActiveSettings
 from fedward.methods.fedavg import FedAvg
-from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments, similarity, top_peers
+from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState
+from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.participants import draw_participants
+from fedward.methods.peer_choice import top_peers
 from fedward.methods.settings import ServerLabels, Settings
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
+from fedward.registry import METHODS
 
 SITES = [f"site-{index}" for index in range(1, 7)]
 
@@ -90,7 +94,7 @@ class Server:
 
 
 def chosen(exchange: Exchange) -> dict[str, list[str]]:
-    return dict(exchange.record["peers"]["chosen"]) if exchange.record else {}
+    return dict(exchange.decisions["peers"]["chosen"]) if exchange.decisions else {}
 
 
 def peers_sent(exchange: Exchange) -> dict[str, int]:
@@ -126,13 +130,13 @@ def test_the_mean_of_the_replies_starts_the_next_round() -> None:
 def test_warm_up_rounds_have_no_peers() -> None:
     exchanges = Server({"warm_up": 2, "rounds": 4}).run()
     assert [sum(peers_sent(exchange).values()) for exchange in exchanges] == [0, 0, 6, 6]
-    assert [bool(exchange.record) for exchange in exchanges] == [False, False, True, True]
+    assert [bool(exchange.decisions) for exchange in exchanges] == [False, False, True, True]
 
 
 def test_without_warm_up_the_first_round_has_no_peers_either() -> None:
     first, *_ = Server({}).run()
     assert sum(peers_sent(first).values()) == 0
-    assert not first.record
+    assert not first.decisions
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_a_site_that_never_trained_gets_no_peer() -> None:
         assert chosen(exchange)["site-1"] == []
         assert exchange.tasks["site-1"].models == {}
         assert all("site-1" not in peers for peers in chosen(exchange).values())
-        assert "site-1" not in exchange.record["peers"]["sites"]
+        assert "site-1" not in exchange.decisions["peers"]["sites"]
         assert all(len(peers) == 2 for site, peers in chosen(exchange).items() if site != "site-1")
 
 
@@ -183,7 +187,7 @@ def test_the_anonymous_peer_is_the_mean_of_the_chosen(committee: int) -> None:
     server = Server({"committee": committee})
     exchanges = server.run()
     for exchange, before in zip(exchanges[1:], server.before[1:], strict=True):
-        assert exchange.record["peers"]["anonymised"] is True
+        assert exchange.decisions["peers"]["anonymised"] is True
         for site, peers in chosen(exchange).items():
             assert len(peers) == min(committee, 5)
             assert list(exchange.tasks[site].models) == ["peer0"]
@@ -198,7 +202,7 @@ def test_open_peers_are_the_very_models(committee: int) -> None:
     server = Server({"committee": committee, "anonymise": False})
     exchanges = server.run()
     for exchange, before in zip(exchanges[1:], server.before[1:], strict=True):
-        assert exchange.record["peers"]["anonymised"] is False
+        assert exchange.decisions["peers"]["anonymised"] is False
         for site, peers in chosen(exchange).items():
             assert len(peers) == min(committee, 5)
             assert list(exchange.tasks[site].models) == [
@@ -235,7 +239,7 @@ def test_peers_are_the_most_similar_ones() -> None:
     for exchange in exchanges[1:]:
         for site, peers in chosen(exchange).items():
             assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
-        row = exchange.record["peers"]
+        row = exchange.decisions["peers"]
         for site, nearest, similarities in zip(
             row["sites"], row["nearest"], row["similarity"], strict=True
         ):
@@ -342,7 +346,7 @@ def test_gated_similarity_keeps_those_at_the_gate() -> None:
     with_peers = Server(options).run()[1:]
     kept = 0
     for exchange in with_peers:
-        row = exchange.record["peers"]
+        row = exchange.decisions["peers"]
         for site, nearest, similarities in zip(
             row["sites"], row["nearest"], row["similarity"], strict=True
         ):
@@ -437,7 +441,7 @@ def test_a_restarted_workflow_asks_the_same() -> None:
     assert [exchange.round for exchange in resumed] == [4, 5, 6]
     for exchange, same in zip(resumed, expected[stopped_after:], strict=True):
         assert chosen(exchange) == chosen(same)
-        assert exchange.record == same.record
+        assert exchange.decisions == same.decisions
         assert_states_equal(exchange.model, same.model)
 
 
@@ -539,7 +543,7 @@ def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
     for exchange in exchanges[1:]:
         assert chosen(exchange)["site-1"] == []
         assert all("site-1" not in peers for peers in chosen(exchange).values())
-        assert "site-1" not in exchange.record["peers"]["sites"]
+        assert "site-1" not in exchange.decisions["peers"]["sites"]
 
 
 def test_a_reply_without_a_step_is_not_evaluated() -> None:
@@ -626,4 +630,4 @@ def test_fedavg_asks_for_nothing_but_training() -> None:
     rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
     exchange = next(rounds)
     assert all(task.models == {} for task in exchange.tasks.values())
-    assert not exchange.record
+    assert not exchange.decisions

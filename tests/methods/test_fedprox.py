@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from stepping import Stepping
 from torch import Tensor, nn
 
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.fedprox import FedProx, FedProxSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, fixmatch
+from fedward.methods.fixmatch import FixMatchObjective, fixmatch
 from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.proximal import Proximal, proximal
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.supervised import Supervised
+from fedward.registry import METHODS
 from fedward.storage.model_files import StoredState
 from running import run_local
 from tiny import tiny

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fixmatch import pseudo_label, pseudo_label_loss
+from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 
 LN2 = math.log(2)
 NAN = math.nan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError, RunError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.groups import GroupedState
 from fedward.methods.isofed import InformationMaximisation, information_maximisation
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
@@ -20,6 +20,7 @@ from fedward.methods.mean_teacher import MeanTeacher
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Exchange
 from fedward.model_state import State
+from fedward.registry import METHODS
 
 grid = settings(deadline=None, max_examples=50)
 SHOT_EPSILON = 1e-5
@@ -632,7 +633,7 @@ def asks_of(server: Server, rounds: int) -> list[tuple[Any, ...]]:
             exchange.round,
             exchange.part,
             {site: (task.name, dict(task.models)) for site, task in exchange.tasks.items()},
-            exchange.record,
+            exchange.decisions,
         )
         for exchange in server.exchanges
         if exchange.round <= rounds

@@ -12,14 +12,18 @@ from torch import Tensor, nn
 from asking import RUN, requests
 from clients import new_client
 from fedward.client.memory import site_models
-from fedward.methods import METHODS, settings_of
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings, pseudo_label
+from fedward.methods import settings_of
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, RoundInputs
-from fedward.methods.pseudo_labels import LabellerName, labeller_of
+from fedward.methods.pseudo_labels import labeller_of
+from fedward.methods.pseudo_labels.settings import FixMatchSettings, LabellerName
+from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.methods.requirements import Feature
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
+from fedward.registry import METHODS
 from tiny import tiny
 
 NAMES = get_args(LabellerName)

@@ -1,6 +1,8 @@
 """Local objectives: what reaches the network's parameters, and what happens to its buffers."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,9 +11,16 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedward.methods import METHODS, settings_of
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods import settings_of
+from fedward.methods.fedirm.objective import FedIRMObjective
+from fedward.methods.fedirm.relations import add_relation, relation_of
+from fedward.methods.fedirm.settings import FedIRMSettings
+from fedward.methods.fedmatch.decomposition import add_psi
+from fedward.methods.fedmatch.objective import FedMatchObjective
+from fedward.methods.fedmatch.settings import FedMatchSettings
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import (
     Batch,
     Losses,
@@ -20,7 +29,10 @@ from fedward.methods.local import (
     Uses,
     evaluation_mode,
 )
+from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.supervised import Supervised
+from fedward.registry import METHODS
 
 IMAGES = 6
 CLASSES = 3
@@ -107,6 +119,25 @@ def untraced(net: nn.Module, images: Tensor) -> Tensor:
         net, {name: buffer.clone() for name, buffer in net.named_buffers()}, images
     )
     return result
+
+
+class Pixels(nn.Module):
+    """A network of two classes whose logits are its images' two pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(2, 2)
+        nn.init.eye_(self.classifier.weight)
+        nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(images.flatten(1))
+        return logits
+
+
+def with_relation(net: nn.Module) -> None:
+    add_relation(net)
+    relation_of(net).rows.fill_(0.5)
 
 
 # --- values
@@ -275,6 +306,42 @@ def test_pseudo_labels_carry_no_gradient() -> None:
     labels = twin.eval()(batch.weak).argmax(dim=1)
     expected = gradients(twin, 0.5 * F.cross_entropy(logits, labels))
     assert_same([parameter.grad for parameter in net.parameters()], expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("objective", "extend", "outputs", "kept"),
+    [
+        (fixmatch(threshold=0.95), None, SOFTMAX, 1 / 2),
+        (fixmatch(threshold=0.95), None, SIGMOID, 1 / 4),
+        (FedMatchObjective(FedMatchSettings(threshold=0.95)), add_psi, SOFTMAX, 1 / 2),
+        (
+            FedIRMObjective(FedIRMSettings(threshold=0.95, largest_uncertainty=1.0), factor=1.0),
+            with_relation,
+            SOFTMAX,
+            1 / 2,
+        ),
+    ],
+    ids=["one label", "several labels", "fedmatch", "fedirm"],
+)
+def test_autocast_rounds_no_confidence_up_to_the_threshold(
+    objective: Objective[Any],
+    extend: Callable[[nn.Module], None] | None,
+    outputs: Outputs,
+    kept: float,
+) -> None:
+    """bfloat16 holds the logits exactly, whose probabilities are 0.9489 and 0.9504.
+
+    It would round the first of them and the threshold, 0.95, to the same number.
+    """
+    net = Pixels()
+    if extend is not None:
+        extend(net)
+    images = torch.tensor([[187 / 64, 0.0], [189 / 64, 0.0]]).reshape(2, 2, 1, 1)
+    inputs = RoundInputs(torch.ones(2), outputs=outputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert net(images).dtype == torch.bfloat16
+        losses = Stepping(objective, net, inputs).losses(Batch(weak=images, strong=images))
+    assert losses.logs["kept"].item() == kept
 
 
 def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:

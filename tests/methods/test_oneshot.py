@@ -15,16 +15,9 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.flare.privacy import privatise
 from fedward.methods.local import Batch, Measurement
-from fedward.methods.oneshot import (
-    Moments,
-    OneShot,
-    OneShotSettings,
-    add_moments,
-    chosen_shrinkage,
-    discriminant,
-)
-from fedward.methods.oneshot.discriminant import SHRINKAGES
-from fedward.methods.oneshot.moments import packed, unpacked
+from fedward.methods.oneshot.algorithm import OneShot, OneShotSettings
+from fedward.methods.oneshot.discriminant import SHRINKAGES, chosen_shrinkage, discriminant
+from fedward.methods.oneshot.moments import Moments, add_moments, packed, unpacked
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
 from tiny import tiny

@@ -14,9 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from fedward.errors import DataError
-from fedward.methods.fedal import ActiveSettings, out_of_distribution
+from fedward.methods.fedal import out_of_distribution
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, nearest_distances
-from fedward.methods.samplers import Pool
+from fedward.methods.fedal.query_rounds import ActiveSettings
+from fedward.methods.samplers.pool import Pool
 from fedward.nets import build
 from fedward.sites import Images
 from fedward.training.batches import Pixels

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedward.methods.fedmatch import FedMatchState
-from fedward.methods.fedperl import FedPerlState
+from fedward.methods.fedmatch.algorithm import FedMatchState
+from fedward.methods.fedperl.algorithm import FedPerlState
 from fedward.methods.peer_state import PeerState
 from fedward.storage.model_files import StoredState, load_state, save_state
 

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, RoundInputs
 from fedward.methods.outputs import SIGMOID, SOFTMAX
 from fedward.methods.pseudo_labels.per_class import answers, answers_loss
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.supervised import Supervised
 
 LN2 = math.log(2)

@@ -7,9 +7,10 @@ import pytest
 
 import fedward
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, job_of, method_of, methods_supporting
+from fedward.methods import job_of, method_of, methods_supporting
 from fedward.methods.requirements import Feature, Requirements
 from fedward.methods.survey import Survey
+from fedward.registry import METHODS
 from tiny import tiny
 
 PACKAGE = Path(fedward.__file__).parent

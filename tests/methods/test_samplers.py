@@ -14,11 +14,14 @@ from skactiveml.pool import average_kl_divergence, uncertainty_scores
 from torch import Tensor
 
 from fedward.errors import ConfigError, DataError
-from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.outputs import SIGMOID
-from fedward.methods.samplers import SAMPLERS, Pool, Sampler, ScoreSampler, sampler_of
+from fedward.methods.samplers import sampler_of
 from fedward.methods.samplers.aift import AIFT, AIFTSettings, entropy_and_diversity, majority
+from fedward.methods.samplers.base import Sampler, ScoreSampler
+from fedward.methods.samplers.fedal import ensemble_entropy
+from fedward.methods.samplers.pool import Pool
 from fedward.methods.samplers.uncertainty import Margin, bald, margin
+from fedward.registry import SAMPLERS
 from fedward.seeds import torch_generator
 
 NAN = math.nan

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedward.errors import ConfigError
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.local import Measurement
 from fedward.methods.schedule import rate_of_round, scheduled_rate, warm_up_factor
 from fedward.methods.settings import Settings
+from fedward.registry import METHODS
 
 NAN = math.nan
 INF = math.inf

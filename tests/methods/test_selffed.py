@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods import selffed
 from fedward.methods.averages import weighted_average
-from fedward.methods.selffed import (
+from fedward.methods.mean_teacher import ema
+from fedward.methods.selffed.contrast import enqueue, info_nce
+from fedward.methods.selffed.masking import (
     denormalise_units,
-    enqueue,
-    gain_recession_weights,
-    info_nce,
     mask_units,
     masked_loss,
     normalise_units,
 )
+from fedward.methods.selffed.participation import gain_recession_weights
 
 NAN = math.nan
 INF = math.inf
@@ -765,5 +764,5 @@ def test_the_target_keeps_theta_of_itself() -> None:
     online = nn.Linear(1, 1, bias=False)
     nn.init.constant_(target.weight, 1.0)
     nn.init.constant_(online.weight, 2.0)
-    selffed.ema(target, online, 0.9)
+    ema(target, online, 0.9)
     assert target.weight.item() == pytest.approx(1.1, rel=1e-6)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
-from fedward.methods.selffed import (
+from fedward.methods.selffed.contrast import info_nce
+from fedward.methods.selffed.masking import (
     denormalise_units,
-    info_nce,
     mask_units,
     masked_loss,
     normalise_units,

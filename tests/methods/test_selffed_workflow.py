@@ -13,17 +13,18 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, simulated_sites
-from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods import method_of, settings_of
 from fedward.methods.averages import weighted_average
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature
 from fedward.methods.schedule import scheduled_rate
-from fedward.methods.selffed import gain_recession_weights
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
+from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
+from fedward.registry import METHODS
 from fedward.storage.model_files import load_state, save_state
 from tiny import tiny
 

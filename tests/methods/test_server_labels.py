@@ -8,12 +8,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.local import Phase
 from fedward.methods.server_labels import AT_SERVER
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
+from fedward.registry import METHODS
 
 METHODS_WITH_SERVER_LABELS = ["fedavg", "ssfl", "fedperl"]
 SITES = ("site-1", "site-2")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.fixmatch import FixMatchSettings
 from fedward.methods.pseudo_labels import labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.pseudo_labels.soft import Soft, soft_label_loss
 
 grid = settings(deadline=None, max_examples=50)

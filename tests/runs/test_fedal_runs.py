@@ -16,8 +16,8 @@ from fedward.annotation.desk import Desk, Message
 from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
 from fedward.lab.local import LocalTransport
-from fedward.methods.fedal import ensemble_entropy
-from fedward.methods.samplers import Pool
+from fedward.methods.samplers.fedal import ensemble_entropy
+from fedward.methods.samplers.pool import Pool
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import wire

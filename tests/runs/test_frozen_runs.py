@@ -14,11 +14,11 @@ from clients import new_client
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import LocalTransport
-from fedward.methods import METHODS
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
+from fedward.registry import METHODS
 from fedward.server.requests import models_by_site, task_requests
 from fedward.starting_model import Weights
 from fedward.storage.model_files import StoredState

@@ -12,7 +12,8 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.jobs import simulated_sites
 from fedward.lab.bench.study import Cell, read_study
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
+from fedward.registry import METHODS
 from fedward.sites.assemble import divide
 from fedward.sites.data import Row, SiteData
 from fedward.sites.site_file import SERVER

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError, RunError
-from fedward.methods import METHODS
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
@@ -21,6 +20,7 @@ from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Requirements, Sends, TensorRules
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.registry import METHODS
 from fedward.runs.run import Run
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder

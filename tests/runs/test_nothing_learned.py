@@ -11,7 +11,7 @@ import torch
 from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
-from fedward.methods.fedavg import draw_participants
+from fedward.methods.participants import draw_participants
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder
 from run_files import rows

@@ -15,8 +15,7 @@ from asking import requests
 from clients import new_client
 from fedward.config import DataSpec, Experiment
 from fedward.console.console import Console
-from fedward.methods.oneshot import chosen_shrinkage, discriminant
-from fedward.methods.oneshot.discriminant import SHRINKAGES
+from fedward.methods.oneshot.discriminant import SHRINKAGES, chosen_shrinkage, discriminant
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
 from fedward.protocol.wire import Message

@@ -976,14 +976,14 @@ def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     }
     with monkeypatch.context() as patch:
         patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
-        assert (
-            "NaN or infinity"
-            in new_client("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
-        )
+        broken = new_client("site-1", secure(), tmp_path, key=KEY).handle(asked)
+    assert "NaN or infinity" in broken.meta["error"]
+    assert broken.meta["diverged"] is True
     small = secure(largest_update=1e-9)
     asked = requests(small, Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
     large = new_client("site-1", small, tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]
+    assert large.meta["diverged"] is True
     assert not large.arrays
 
 

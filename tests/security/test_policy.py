@@ -18,7 +18,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
 from fedward.methods.aggregation import mean_of
 from fedward.methods.steps import batch_sizes, fewest_different, step_count
 from fedward.methods.workflow import ClientUpdate
@@ -26,6 +26,7 @@ from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
+from fedward.registry import METHODS
 from fedward.security.policy import (
     OPEN,
     POLICY_FILE,

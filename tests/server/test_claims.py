@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from fedward.config import Experiment
 from fedward.errors import WireError
 from fedward.lab.local import LocalTransport, Sites
-from fedward.methods import METHODS, settings_of
+from fedward.methods import settings_of
 from fedward.methods.local import Uses
 from fedward.methods.settings import Settings
 from fedward.methods.steps import most_steps
 from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import Message
+from fedward.registry import METHODS
 from fedward.runs.run import Run
 from fedward.seeds import Draws
 from fedward.server.claims import Claims

@@ -338,6 +338,9 @@ def test_a_site_that_never_approves_holds_up_no_encrypted_run_of_enough(tmp_path
         {"waiting": "0" * 64, "steps": 4},
         {"error": "no", "refused": "yes"},
         {"error": "no", "refused": False},
+        {"error": "no", "diverged": "yes"},
+        {"error": "no", "diverged": False},
+        {"diverged": True},
         {"refused": True},
     ],
 )

@@ -610,6 +610,31 @@ def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
         run_tampered(tmp_path, lambda site, a: [idle(a)], options={"rounds": 9})
 
 
+class Failing(LocalTransport):
+    """Every site answers with the same error."""
+
+    def __init__(self, experiment, folder, said: dict[str, object]):
+        super().__init__(Sites(experiment, folder), SITES)
+        self.said = said
+
+    def exchange(self, requests, timeout, deliver):
+        for site, request in requests.items():
+            deliver(site, Message({"site": site, "round": request.meta["round"], **self.said}))
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ({"error": "diverged, see largest_update"}, "mend what the sites report, and start"),
+        ({"error": "boom", "diverged": True}, "training diverged at site-1, site-2, site-9, and"),
+    ],
+)
+def test_sites_say_by_a_field_that_training_diverged_and_by_no_text(tmp_path, said, remedy):
+    experiment = tiny("fedavg", options={"rounds": 1, "participants": None})
+    with pytest.raises(RunError, match=remedy):
+        run_experiment(experiment, tmp_path / "run", Failing(experiment, tmp_path / "cache", said))
+
+
 # --- what a workflow notes
 
 

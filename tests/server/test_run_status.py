@@ -12,9 +12,10 @@ import pytest
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport
-from fedward.server.run_status import WIDTH, lines, progress
+from fedward.server.run_status import lines, progress
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
+from fedward.terminal import WIDTH
 from finished_run import new_run
 from run_files import rows
 from running import run_local

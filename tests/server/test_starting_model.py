@@ -283,8 +283,10 @@ def test_a_run_records_the_model_it_started_from(
     info = json.loads((run / "run.json").read_text())
     assert info["init"] == taken(short(), selffed)[1]
     lines = capsys.readouterr().out.splitlines()
-    assert lines.index(f"weights of {selffed}") == 1, "under the title, whole, and nowhere else"
-    assert lines[2].startswith("tensors taken: mask_token 1, encoder")
+    title_end = lines.index("  2 rounds · seed 3")
+    assert lines[title_end + 1] == f"weights of {selffed}", "under the title, whole"
+    assert lines.count(f"weights of {selffed}") == 1
+    assert lines[title_end + 2].startswith("tensors taken: mask_token 1, encoder")
     begun = json.loads((run / "audit.jsonl").read_text().splitlines()[0])
     assert begun["details"]["init"] == info["init"]["sha256"]
     assert str(selffed) not in json.dumps(info["experiment"]), "sites are told no path"

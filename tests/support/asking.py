@@ -6,7 +6,8 @@ from typing import Any
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.label_kinds import ONE_LABEL, LabelKind
-from fedward.methods.fedperl import FedPerl, FedPerlSettings
+from fedward.methods.fedperl.algorithm import FedPerl
+from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.requirements import Requirements
 from fedward.methods.site_weights import SiteWeight
 from fedward.methods.workflow import Exchange

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from fedward.methods.auxiliary import add_heads, heads_of
-from fedward.methods.samplers import Uses, sampler_of
+from fedward.methods.samplers import sampler_of
+from fedward.methods.samplers.pool import PoolUses
 from fedward.nets import build
 from fedward.seeds import torch_generator
 from fedward.sites import Images
@@ -40,7 +41,7 @@ def pixels(some: Images) -> Pixels:
 
 
 def look(
-    uses: Uses,
+    uses: PoolUses,
     free: Images,
     known: Images | None = None,
     nets: Callable[[str], nn.Module] = NETS.__getitem__,
@@ -56,7 +57,7 @@ def never(name: str) -> nn.Module:
 
 def test_members_come_in_the_order_named() -> None:
     free = images(5)
-    pool = look(Uses(models=("local", "global")), free)
+    pool = look(PoolUses(models=("local", "global")), free)
     pixels = Pixels.of(free, CPU)
     assert pool.ids == free.ids
     assert torch.equal(
@@ -72,7 +73,7 @@ def test_one_network_may_be_loaded_anew_for_each_member() -> None:
         shared.load_state_dict(NETS[name].state_dict())
         return shared
 
-    uses = Uses(models=("local", "global"))
+    uses = PoolUses(models=("local", "global"))
     free = images(4)
     assert torch.equal(look(uses, free, nets=loaded).probabilities, look(uses, free).probabilities)
 
@@ -95,7 +96,7 @@ def test_views_are_the_same_for_all_images_and_in_every_query() -> None:
 
 def test_heads_follow_the_network_whose_they_are() -> None:
     free = images(4)
-    pool = look(Uses(models=("global",), heads=True), free)
+    pool = look(PoolUses(models=("global",), heads=True), free)
     with torch.no_grad():
         inputs = Pixels.of(free, CPU).take(torch.arange(4))
         features = NETS["global"].projection(NETS["global"].features(2 * inputs - 1))
@@ -106,7 +107,7 @@ def test_heads_follow_the_network_whose_they_are() -> None:
 def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
     free = images(300)
     labelled = images(2, 9)
-    pool = look(Uses(features="local"), free, labelled)
+    pool = look(PoolUses(features="local"), free, labelled)
     assert (pool.features.shape, pool.labelled.shape) == ((300, 256), (2, 256))
     with torch.no_grad():
         logits = NETS["local"].classifier(pool.labelled)
@@ -122,18 +123,18 @@ def test_waiting_images_are_compared_like_labelled_ones() -> None:
         "north",
         free,
         [labelled, images(0), waiting],
-        Uses(features="local"),
+        PoolUses(features="local"),
         NETS.__getitem__,
         pixels,
         weak,
     )
-    apart = [look(Uses(features="local"), free, each).labelled for each in (labelled, waiting)]
+    apart = [look(PoolUses(features="local"), free, each).labelled for each in (labelled, waiting)]
     assert torch.equal(pool.labelled, torch.cat(apart))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_features_of_the_picture_need_no_network(channels: int) -> None:
-    pool = look(Uses(features="image"), images(4, channels=channels), nets=never)
+    pool = look(PoolUses(features="image"), images(4, channels=channels), nets=never)
     assert pool.features.shape == (4, 16)
     torch.testing.assert_close(pool.features.norm(dim=1), torch.ones(4))
 
@@ -145,5 +146,5 @@ def test_nothing_is_computed_for_nobody(name: str) -> None:
 
 
 def test_without_labelled_images_the_core_set_begins_with_any() -> None:
-    pool = look(Uses(features="local"), images(5), images(0, 9))
+    pool = look(PoolUses(features="local"), images(5), images(0, 9))
     assert len(sampler_of("core_set").choose(pool, 3, torch_generator(0))) == 3

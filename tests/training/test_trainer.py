@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from fedward.errors import RunError
-from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
-from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Stateless, Uses
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
 from fedward.seeds import Draws

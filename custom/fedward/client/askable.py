@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
-from fedward.methods.samplers import Pool
+from fedward.methods.samplers.pool import Pool
 
 
 def never_asked(

@@ -14,7 +14,8 @@ from fedward.client.site_data import DataSource
 from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
-from fedward.methods.samplers import Pool, Uses, sampler_of
+from fedward.methods.samplers import sampler_of
+from fedward.methods.samplers.pool import Pool, PoolUses
 from fedward.methods.workflow import QUERY
 from fedward.model_state import State
 from fedward.protocol.requests import TaskRequest
@@ -26,7 +27,7 @@ from fedward.views import VIEWS
 
 _log = logging.getLogger(__name__)
 
-_Look = Callable[[Uses, Sequence[str]], Pool]
+_Look = Callable[[PoolUses, Sequence[str]], Pool]
 """Returns what a sampler uses of the images with these ids."""
 
 
@@ -164,7 +165,7 @@ def _pool(
     kept_models: Mapping[str, State],
     round_: int,
     askable: Collection[str],
-    uses: Uses,
+    uses: PoolUses,
     ids: Sequence[str],
 ) -> Pool:
     """Return what a sampler uses of the images with these ids.

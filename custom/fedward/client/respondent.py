@@ -6,7 +6,7 @@ from typing import ClassVar
 from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
-from fedward.errors import FedwardError, RunError, WireError, WorkError
+from fedward.errors import DivergedError, FedwardError, RunError, WireError, WorkError
 from fedward.methods.requirements import Requirements
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.requests import Request
@@ -84,12 +84,14 @@ class Respondent:
     def _error(self, message: Message, error: Exception) -> Message:
         """Log an error and return the answer that reports it."""
         round_ = message.meta.get("round")
-        # The log has the traceback of an unexpected error, too.
-        log = _log.error if isinstance(error, FedwardError) else _log.exception
+        # The log has the traceback of an unexpected error, too. That of a disk is of no use.
+        log = _log.error if isinstance(error, FedwardError | OSError) else _log.exception
         log("site %s, round %s: %s", self.name, shown(round_), error)
         meta = {"site": self.name, "round": round_, "error": public_text(error)}
         if isinstance(error, JobRefusedError):
             meta["refused"] = True
+        if isinstance(error, DivergedError):
+            meta["diverged"] = True
         return Message(meta)
 
     def _work(self, request: Request, message: Message, aborted: Aborted) -> Message:

@@ -75,6 +75,3 @@ def methods_supporting(features: "Collection[Feature]") -> list[str]:
         if not unsupported:
             names.append(name)
     return names
-
-
-__all__ = ["METHODS", "job_of", "method_of", "methods_supporting", "settings_of", "settings_type"]

@@ -11,12 +11,13 @@ from typing import Literal
 from pydantic import Field
 
 from fedward.methods.algorithm import Algorithm, ServerState
-from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
+from fedward.methods.fixmatch import fixmatch, fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.requirements import EVERY_TENSOR, Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.settings import Share
+from fedward.methods.settings import UnitInterval
 from fedward.methods.site_weights import steps_taken
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
@@ -29,7 +30,7 @@ class AloneSettings(FixMatchSettings):
     """Whether a site learns from its labelled images, or by FixMatch from all its images."""
     participants: int | None = Field(None, ge=1)
     """Sites that train in a round; None: all."""
-    threshold: Share = 0.9
+    threshold: UnitInterval = 0.9
     """τ: smallest confidence of a pseudo-label. Paper: 0.9 at a single site."""
     proximal_weight: float = Field(0.0, ge=0.0, le=0.0)
     """Always 0: a site receives no model that it could stay close to."""

@@ -37,11 +37,14 @@ class PeerRule:
         is_lone_peer = self.anonymise and len(peers) == 1
         return [] if is_lone_peer else list(peers)
 
-    def models_sent(self, models: Sequence[State]) -> list[State]:
-        """Return the models to send to a site: the mean of its peers' models, or each of them."""
-        if models and self.anonymise:
-            return [anonymise(models)]
-        return list(models)
+    def models_sent(self, models: Sequence[State]) -> dict[str, State]:
+        """Return the models to send to a site: the mean of its peers' models, or each of them.
+
+        Returns:
+            Role -> model, with the roles ``peer0``, ``peer1`` and so on.
+        """
+        sent = [anonymise(models)] if models and self.anonymise else models
+        return {f"peer{number}": model for number, model in enumerate(sent)}
 
 
 class _MeanOfModels(Mapping[str, Tensor]):

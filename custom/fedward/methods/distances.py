@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.averages import weighted_average
-from fedward.methods.site_weights import images_of_group
 from fedward.methods.weight_limits import capped_counts
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
@@ -107,11 +106,8 @@ def images_and_distances(
 
     The mean is weighted by n_k. Both are float64.
     """
-    images = [
-        # The images of a group do not depend on the task.
-        images_of_group("", update.labelled, update.unlabelled, update.steps)
-        for update in updates
-    ]
+    # As images_of_group counts them: the labelled ones where a site has any.
+    images = [update.labelled or update.unlabelled for update in updates]
     sizes = capped_counts(images, largest_share)
     mean = weighted_average([update.state for update in updates], sizes)
     distances = [model_distance(update.state, mean, norm) for update in updates]

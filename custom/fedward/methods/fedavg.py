@@ -4,7 +4,7 @@ McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learn
 from decentralized data*, AISTATS 2017, Algorithm 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
@@ -66,11 +66,16 @@ class FedAvg(Algorithm[ServerState]):
         return federated_averaging(state, federation, self.settings, self.weight)
 
 
+def _train(round_: int) -> str:
+    return TRAIN
+
+
 def federated_averaging(
     state: ServerState,
     federation: Federation,
     settings: Settings,
     weight: SiteWeight,
+    task_of: Callable[[int], str] = _train,
 ) -> Rounds:
     """Run the rounds of federated averaging, until there were ``settings.rounds``.
 
@@ -84,6 +89,7 @@ def federated_averaging(
         federation: the sites, and what the server has of its own.
         settings: the job's: ``participants`` of the sites are drawn for each round.
         weight: n_k, before the limits on one site's share.
+        task_of: the task of the sites in a round, the same for all; by default they only train.
 
     Yields:
         One exchange for each round. It receives the replies that arrived, in the order of names.
@@ -96,10 +102,11 @@ def federated_averaging(
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        tasks = {site: ClientTask(TRAIN) for site in sites}
+        task = task_of(round_)
+        tasks = {site: ClientTask(task) for site in sites}
         updates = yield Exchange(round_, state.model, tasks)
         state.model = mean_of(
-            updates, TRAIN, weight, settings, state.model, federation.effective_replies
+            updates, task, weight, settings, state.model, federation.effective_replies
         )
         train_at_server(state, round_, federation)
         state.round = round_

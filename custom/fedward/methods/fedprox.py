@@ -4,24 +4,12 @@ Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated optimization in heteroge
 MLSys 2020.
 """
 
-from collections.abc import Sequence
-
 from pydantic import Field
 
-from fedward.methods.algorithm import Algorithm
-from fedward.methods.groups import (
-    SUPERVISED,
-    GroupedState,
-    Groups,
-    WFedAvgSettings,
-    group_requirements,
-)
-from fedward.methods.local import Phase
+from fedward.methods.groups import WFedAvgSettings, group_requirements
 from fedward.methods.proximal import LOSS, Proximal
-from fedward.methods.schedule import rate_of_round
-from fedward.methods.site_weights import images_of_group
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import Federation, Rounds
+from fedward.methods.wfedavg import WFedAvg
 
 
 class FedProxSettings(WFedAvgSettings):
@@ -40,7 +28,7 @@ class FedProxSettings(WFedAvgSettings):
         return self.proximal_weight
 
 
-class FedProx(Algorithm[GroupedState]):
+class FedProx(WFedAvg):
     """Federated averaging with a proximal term.
 
     A site k minimises ``F_k(w) + μ/2 ‖w - w_t‖²``, starting from the global model w_t: its
@@ -57,22 +45,9 @@ class FedProx(Algorithm[GroupedState]):
     """
 
     settings_type = FedProxSettings
-    state_type = GroupedState
 
     def __init__(self, settings: FedProxSettings) -> None:
-        self.settings = settings
-        self.weight = images_of_group
+        super().__init__(settings)
+        self.objective = Proximal(Supervised(), settings.proximal_weight)
         losses = frozenset({"loss_supervised", LOSS})
         self.requirements = group_requirements(settings, losses)
-        self._groups = Groups(settings)
-
-    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return one phase with the proximal term, or none, as a site without labels declines."""
-        if task != SUPERVISED or not labelled:
-            return []
-        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(Proximal(Supervised(), self.settings.proximal_weight), rate)]
-
-    def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Train the labelled sites in every round."""
-        return self._groups.rounds(state, federation, self._groups.supervised_round)

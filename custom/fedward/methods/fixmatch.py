@@ -22,21 +22,12 @@ from fedward.methods.local import (
 )
 from fedward.methods.outputs import SIGMOID, SOFTMAX, Outputs
 from fedward.methods.proximal import LOSS, with_proximal_term
-from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, labeller_of
-from fedward.methods.pseudo_labels.labeller import pseudo_label_loss
+from fedward.methods.pseudo_labels import labeller_of
+from fedward.methods.pseudo_labels.labeller import Labeller, PseudoLabels
+from fedward.methods.pseudo_labels.per_class import PerClass
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
-from fedward.methods.pseudo_labels.threshold import pseudo_label
 from fedward.methods.supervised import supervised_loss
 from fedward.methods.view_logits import view_logits
-
-__all__ = [
-    "FixMatchObjective",
-    "FixMatchSettings",
-    "fixmatch",
-    "fixmatch_losses",
-    "pseudo_label",
-    "pseudo_label_loss",
-]
 
 
 def fixmatch(settings: FixMatchSettings) -> Objective[Any]:
@@ -57,7 +48,7 @@ def fixmatch_losses(settings: FixMatchSettings) -> frozenset[str]:
 class FixMatchObjective(Stateless):
     """``L_sup + β L_u``, on labelled images, unlabelled images, or both.
 
-    :class:`~fedward.methods.fedperl.FedPerlObjective` overrides :meth:`follows`,
+    :class:`~fedward.methods.fedperl.pseudo_labels.FedPerlObjective` overrides :meth:`follows`,
     :meth:`peer_losses` and :meth:`label`.
     """
 

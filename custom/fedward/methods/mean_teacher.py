@@ -17,7 +17,7 @@ from fedward.errors import ConfigError
 from fedward.methods.groups import SUPERVISED, WFedAvgSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses, strong_pass
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.settings import Positive, Share, StepSize
+from fedward.methods.settings import Positive, StepSize, UnitInterval
 from fedward.methods.supervised import Supervised
 
 TEACHER = "teacher"
@@ -104,7 +104,7 @@ class MeanTeacherSettings(WFedAvgSettings):
     """λ_u: weight of the distance to the teacher. RSCFed: 0.02."""
     temperature: Positive = 0.5
     """τ of :func:`sharpen`. RSCFed: 0.5."""
-    ema_decay: Share = 0.999
+    ema_decay: UnitInterval = 0.999
     """Largest decay a of :func:`ema`; at step s it is min(1 - 1/(s + 1), this). RSCFed: 0.999."""
 
     @property

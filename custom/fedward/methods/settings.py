@@ -5,7 +5,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
+UnitInterval = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A number from 0 to 1."""
 Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
@@ -68,11 +69,11 @@ class Settings(BaseModel):
     """Course of the learning rate over the rounds: half a cosine down to almost 0, or constant.
 
     Paper: constant."""
-    round_warm_up: Share = 0.2
+    round_warm_up: UnitInterval = 0.2
     """Share of a round's steps over which the learning rate rises to its full size. Paper: 0.
 
     A new optimiser has no moments, so that its first steps would be its largest."""
-    momentum: Share = 0.9
+    momentum: UnitInterval = 0.9
     """Momentum of SGD."""
     weight_decay: float = Field(0.0, ge=0.0)
     """L2 penalty, added to the gradient; with AdamW decoupled from it. Paper: none."""

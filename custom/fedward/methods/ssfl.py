@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.fedavg import federated_averaging
-from fedward.methods.fixmatch import FixMatchSettings, fixmatch, fixmatch_losses
+from fedward.methods.fixmatch import fixmatch, fixmatch_losses
 from fedward.methods.local import Phase
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_labels import AT_SERVER, images_at_server, server_phase

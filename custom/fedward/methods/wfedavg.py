@@ -6,6 +6,7 @@ site's first answer.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.groups import (
@@ -15,7 +16,7 @@ from fedward.methods.groups import (
     WFedAvgSettings,
     group_requirements,
 )
-from fedward.methods.local import Phase
+from fedward.methods.local import Objective, Phase
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.site_weights import images_of_group
 from fedward.methods.supervised import Supervised
@@ -37,15 +38,16 @@ class WFedAvg(Algorithm[GroupedState]):
     def __init__(self, settings: WFedAvgSettings) -> None:
         self.settings = settings
         self.weight = images_of_group
+        self.objective: Objective[Any] = Supervised()
         self.requirements = group_requirements(settings, losses=frozenset({"loss_supervised"}))
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy; a site without labels declines."""
+        """Return one phase that minimises the objective; a site without labels declines."""
         if task != SUPERVISED or not labelled:
             return []
         rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
-        return [Phase(Supervised(), rate)]
+        return [Phase(self.objective, rate)]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Train the labelled sites in every round."""

@@ -48,8 +48,12 @@ class Exchange:
     """The model that all sites asked are sent. They evaluate it where an evaluation is due."""
     tasks: Mapping[str, ClientTask]
     """Site -> its task. Other sites are asked to evaluate at most."""
-    record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Rows of JSON values for the run folder's logs, by log, such as ``{"peers": {...}}``."""
+    decisions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the method has decided for this exchange, such as ``{"peers": {...}}``.
+
+    By log of the run folder, fields of a row besides the round, as JSON values. The audit log has
+    them before anything is sent. What a method finds in answers goes to :attr:`Federation.record`.
+    """
     part: int = 0
     """Number of the exchange in its round, from 0.
 
@@ -125,7 +129,11 @@ class Federation:
     validate: Callable[[State], float] | None = None
     """Returns the accuracy in [0, 1] of a model on the server's own validation images."""
     record: Callable[[str, dict[str, Any]], None] = lambda log, row: None
-    """Adds a row of JSON values, which names its round, to a log of the run folder."""
+    """Adds a row to a log of the run folder: what the method has found in the answers of a round.
+
+    The row has JSON values and names its round. Under secure aggregation it is not added, because
+    the method sees the mean in place of each site's model.
+    """
     learn: Callable[[State, int, str, MutableMapping[str, State]], State] | None = None
     """Trains a model on the server's own images, as at a site, and returns it.
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedward.protocol.fields import refuse, refuse_other_names
+from fedward.protocol.fields import refuse, refuse_diverged, refuse_other_names
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, Message
 
 _ROW_ROUNDING = 2e-3
@@ -16,6 +16,8 @@ def check_arrays(
     answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Raise RefusedError unless an answer has exactly these arrays, in finite float32.
+
+    Of numbers that are not finite it is a DivergedUpdateError.
 
     Args:
         answer: the answer.
@@ -35,7 +37,7 @@ def check_arrays(
             refuse(where, f"float32 of shape {shape}", found)
         if not np.isfinite(array).all():
             expected = "finite numbers; NaN or infinity mean that the site's training diverged"
-            refuse(where, expected, "others")
+            refuse_diverged(where, expected, "others")
 
 
 def check_distributions(where: str, rows: np.ndarray) -> None:

@@ -26,8 +26,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedward.errors import WireError
-from fedward.protocol.fields import refusal
+from fedward.protocol.fields import DivergedUpdateError, refusal
 
 VERSION = 1
 """The version of the encoding."""
@@ -54,14 +53,14 @@ def encode(tensors: Iterable[np.ndarray], *, int8: bool) -> np.ndarray:
             float16.
 
     Raises:
-        WireError: a value is not finite, or beyond 2^100.
+        DivergedUpdateError: a value is not finite, or beyond 2^100.
     """
     scales: list[np.ndarray] = []
     float16_values: list[np.ndarray] = []
     int8_values: list[np.ndarray] = []
     for tensor in tensors:
         if not (np.abs(tensor) <= _LARGEST).all():
-            raise WireError(
+            raise DivergedUpdateError(
                 "difference of two models",
                 "Lower the learning rate, and start a new run.",
                 expected="finite numbers up to 2^100",

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from fedward.errors import WireError
+from fedward.errors import DivergedError, WireError
 from fedward.terminal import shown
 
 _LARGEST_COUNT = 10_000_000
@@ -30,6 +30,8 @@ _LARGEST_NUMBER = int(np.finfo(np.float32).max)
 """The largest number in a message; sums and squares of such numbers stay finite in float64."""
 _MOST_NAMES = 50
 """The most names in any part of a message."""
+_NOT_USED = "The message is not used; see the wire list."
+"""What becomes of a message that is refused."""
 _EXPECTED: Literal["expected"] = "expected"
 """Type of the errors that say what a value must be."""
 _EXPECTED_FORMS = {
@@ -48,6 +50,10 @@ class RefusedError(WireError):
     ``found`` quotes the message, and must not leave the site whose answer it is. ``problem`` and
     ``expected`` quote nothing.
     """
+
+
+class DivergedUpdateError(RefusedError, DivergedError):
+    """The numbers of an update are not finite, or far too large: the site's training diverged."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +195,17 @@ def _path(place: Sequence[int | str]) -> str:
 
 def refusal(where: str, expected: str, found: str) -> RefusedError:
     """Return the error of a message that cannot be used."""
-    return RefusedError(
-        where, "The message is not used; see the wire list.", expected=expected, found=found
-    )
+    return RefusedError(where, _NOT_USED, expected=expected, found=found)
 
 
 def refuse(where: str, expected: str, found: str) -> NoReturn:
     """Raise :func:`refusal`."""
     raise refusal(where, expected, found)
+
+
+def refuse_diverged(where: str, expected: str, found: str) -> NoReturn:
+    """Refuse an update whose numbers say that the site's training diverged."""
+    raise DivergedUpdateError(where, _NOT_USED, expected=expected, found=found)
 
 
 def require(where: str, holds: bool, expected: str) -> None:

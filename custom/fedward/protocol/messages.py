@@ -185,6 +185,8 @@ class ErrorAnswer(_Reply):
     """The reason."""
     refused: Annotated[bool, Said, Expected("true")] = False
     """Whether the site's policy forbids the job, so that another request would be refused too."""
+    diverged: Annotated[bool, Said, Expected("true")] = False
+    """Whether the site's training diverged."""
 
 
 class WaitingAnswer(_Reply):

@@ -144,7 +144,7 @@ def encode_peer(peer: State, model: State) -> np.ndarray:
     """Return a peer as it travels: its encoded difference to the global model of the request.
 
     Raises:
-        WireError: the difference is not finite, or beyond 2^100.
+        DivergedUpdateError: the difference is not finite, or beyond 2^100.
     """
     names = sorted(travelling(model))
     return encode((_difference(peer, model, name) for name in names), int8=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedward.errors import WireError
+from fedward.errors import DivergedError, WireError
 from fedward.methods.workflow import Turn
 from fedward.protocol.messages import ErrorAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
@@ -30,6 +30,8 @@ class Replies:
     """Why a site has not done what it was asked for."""
     refused: set[str] = field(default_factory=set)
     """Those of ``failed`` whose policy forbids the job."""
+    diverged: set[str] = field(default_factory=set)
+    """Those of ``failed`` whose training diverged."""
     waiting: dict[str, str] = field(default_factory=dict)
     """Digest of the job that the site's administrator has not approved yet."""
     _asked: set[str] = field(default_factory=set, init=False)
@@ -73,6 +75,7 @@ class Replies:
             self.failed.pop(site, None)
             self.waiting.pop(site, None)
         self.refused -= set(sites)
+        self.diverged -= set(sites)
 
     def note_unwilling(self, site: str, answer: ErrorAnswer | WaitingAnswer) -> None:
         """Note why a site has not done what it was asked for."""
@@ -82,6 +85,14 @@ class Replies:
         self.failed[site] = reason(answer.error)
         if answer.refused:
             self.refused.add(site)
+        if answer.diverged:
+            self.diverged.add(site)
+
+    def note_unusable(self, site: str, error: WireError) -> None:
+        """Note why the answer of a site cannot be used."""
+        self.failed[site] = reason(str(error))
+        if isinstance(error, DivergedError):
+            self.diverged.add(site)
 
 
 class Inquiry:
@@ -129,7 +140,7 @@ class Inquiry:
             try:
                 accept(site, answer)
             except WireError as error:
-                replies.failed[site] = reason(str(error))
+                replies.note_unusable(site, error)
 
         def send(sites: Collection[str]) -> None:
             pending.update(sites)

@@ -128,7 +128,7 @@ class Communicator:
             part=exchange.part,
             tasks={site: task.name for site, task in exchange.tasks.items()},
             evaluate=list(evaluate),
-            decisions=exchange.record,
+            decisions=exchange.decisions,
             **sent_hashes(models),
         )
         fields = common_fields(run, last_hash)

@@ -40,11 +40,6 @@ from fedward.storage.run_folder import RunFolder
 
 _GIVE_LABELS = "let a site use labels (`labelled` in its file says how many)"
 """What to do if no site has anything to learn from."""
-_DIVERGED = ("largest_update", "diverged")
-"""Words by which a site's reason not to train says that its training diverged.
-
-The first names the limit by which too large an update is refused.
-"""
 _log = logging.getLogger(__name__)
 
 
@@ -57,11 +52,14 @@ class TrainingCourse:
         algorithm: Algorithm[Any],
         images: PublicImages,
         init: Source | None,
+        synthetic: bool,
     ) -> None:
         self._experiment = experiment
         self._algorithm = algorithm
         self._images = images
         self._init = init
+        self._synthetic = synthetic
+        """Whether the images of all sites are."""
         self._first: State | None = None
         """The first model of a new run; None in a resumed run."""
 
@@ -96,7 +94,7 @@ class TrainingCourse:
         loop = _Loop(self._algorithm, run, transport, consent, listener)
         state = loop.first_state(self._first, self._init)
         self._first = None  # The state has it, or a newer one.
-        loop.announce(state.round)
+        loop.announce(state.round, self._synthetic)
         federation = federation_of(self._algorithm, run, self._images)
         loop.go_through(state, self._algorithm.rounds(state, federation))
         return loop.finish(state)
@@ -125,6 +123,8 @@ class _Loop:
         """Number of exchanges in a row without a usable update, up to the newest one."""
         self._reasons_not_trained: Mapping[str, str] = {}
         """Site -> why it did not train in the last exchange with tasks."""
+        self._diverged: Sequence[str] = ()
+        """Sites whose training diverged in the last exchange with tasks, sorted."""
         self._labelled_images: dict[str, int] = {}
         """Site -> number of its labelled images in its last answer."""
 
@@ -143,8 +143,11 @@ class _Loop:
             state = algorithm.start(first)
         return state
 
-    def announce(self, resumed_after: int) -> None:
-        """Tell the listener what runs; ``resumed_after`` is 0 or the last finished round."""
+    def announce(self, resumed_after: int, synthetic: bool) -> None:
+        """Tell the listener what runs; ``resumed_after`` is 0 or the last finished round.
+
+        ``synthetic``: whether the images of all sites are.
+        """
         run = self._run
         init = run.info.init
         start = Start(
@@ -154,6 +157,7 @@ class _Loop:
             resumed_after=resumed_after,
             weights=StartingWeights(init["folder"], described(init)) if init else None,
             job=run.info.job,
+            synthetic=synthetic,
         )
         self._listener.header(start)
 
@@ -373,6 +377,7 @@ class _Loop:
         """Record an exchange in which sites were to train, and tell the listener of it."""
         row = record_round(self._run, exchange, result, seconds)
         self._reasons_not_trained = result.failed
+        self._diverged = sorted(result.diverged)
         self._listener.round(row, _share_kept(result))
 
     def _why_none_trained(self) -> str:
@@ -397,15 +402,6 @@ class _Loop:
         all_answered = set(self._labelled_images) == set(self._run.sites)
         needs_labels = not self._algorithm.requirements.hidden_labels
         return needs_labels and all_answered and not any(self._labelled_images.values())
-
-    @property
-    def _diverged(self) -> list[str]:
-        """Sites whose training diverged in the last exchange with tasks."""
-        sites = []
-        for site, reason in sorted(self._reasons_not_trained.items()):
-            if any(word in reason for word in _DIVERGED):
-                sites.append(site)
-        return sites
 
 
 def _share_kept(result: Result) -> float | None:

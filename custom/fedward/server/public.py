@@ -41,6 +41,17 @@ def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> Non
             )
 
 
+def are_drawn(
+    experiment: Experiment, site_folders: Sequence[Path], synthetic: SyntheticSource | None
+) -> bool:
+    """Return whether the images of all sites are synthetic.
+
+    They are in a simulation, which alone has what draws them, if no site has a file.
+    """
+    has_synthetic = synthetic is not None and experiment.synthetic is not None
+    return has_synthetic and not site_files(site_folders)
+
+
 class PublicImages:
     """Images that the server evaluates models on, learns from, or shows in a report.
 
@@ -86,12 +97,10 @@ class PublicImages:
     @property
     def there(self) -> bool:
         """Whether the server has a file, or synthetic images as all sites have them."""
-        if self._source.file is not None:
-            return True
-        has_synthetic = (
-            self._source.synthetic is not None and self._experiment.synthetic is not None
+        source = self._source
+        return source.file is not None or are_drawn(
+            self._experiment, source.site_folders, source.synthetic
         )
-        return has_synthetic and not site_files(self._source.site_folders)
 
     @property
     def number(self) -> int:

@@ -46,7 +46,7 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result, rounds: int
         bytes_up = result.bytes_up.get(site, 0)
         peers = len(wire.roles(request.arrays))
         run.append("bytes", ByteRow(exchange.round, site, request.nbytes, bytes_up, peers))
-    for log, decision in exchange.record.items():
+    for log, decision in exchange.decisions.items():
         run.append(log, {"round": exchange.round, **decision})
 
 

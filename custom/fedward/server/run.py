@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from fedward.client.site_data import SyntheticSource
 from fedward.config import Experiment
 from fedward.console.listener import Listener
-from fedward.errors import ConfigError, interrupted
+from fedward.errors import ConfigError, interruption
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.survey import Survey
 from fedward.protocol.transport import Transport
 from fedward.server.consent import Consent, RunRefusedError
 from fedward.server.loop import TrainingCourse
-from fedward.server.public import PublicImages
+from fedward.server.public import PublicImages, are_drawn
 from fedward.server.survey import SurveyCourse
 from fedward.starting_model import FirstModel, Source
 from fedward.storage.info import INTERRUPTED, Summary
@@ -139,13 +139,14 @@ def _course(
 ) -> "_Course":
     """Return what the job does from its beginning to its summary."""
     limit_threads(1)  # With more threads, sums would round differently from machine to machine.
+    synthetic = are_drawn(experiment, engine.site_folders, engine.synthetic)
     if isinstance(algorithm, Survey):
-        return SurveyCourse(algorithm)
+        return SurveyCourse(algorithm, synthetic)
     server_folder = folder / "server"
     images = PublicImages(
         experiment, algorithm, server_folder, engine.site_folders, engine.synthetic
     )
-    return TrainingCourse(experiment, algorithm, images, init)
+    return TrainingCourse(experiment, algorithm, images, init, synthetic)
 
 
 class _Course(Protocol):
@@ -197,18 +198,28 @@ def _record_failure(
     console: Listener,
 ) -> None:
     """Write into a run's folder and onto the console that it has failed, and why."""
-    reason = str(error) or type(error).__name__
-    if interrupted(error):
-        reason = INTERRUPTED
     # A run may go on without some that refuse, and fail for another reason.
     refused = consent.refused if isinstance(error, RunRefusedError) else {}
-    summary = Summary(reason=reason, **refused)
-    run.set_status("failed", summary)
+    summary = Summary(reason=_reason(error), **refused)
     try:
+        run.set_status("failed", summary)
         run.report(report)
-    except Exception:  # An error in the report must not hide the one that ended the run.
-        _log.exception("no report of the failed run %s", run.path)
+    except Exception as further:  # It must not hide the one that ended the run.
+        # A disk that refuses the run refuses its report: that is said once.
+        if not (isinstance(error, OSError) and isinstance(further, OSError)):
+            _log.exception("no report of the failed run %s", run.path)
     console.closing(run.path, summary)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a run has failed, as its folder and the console say it."""
+    if interruption(error):
+        return INTERRUPTED
+    if isinstance(error, OSError) and error.strerror:
+        # Its own text begins with a number, such as [Errno 28].
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _check_enough_sites(experiment: Experiment, sites: Sequence[str]) -> None:

@@ -20,8 +20,6 @@ from fedward.storage.run_folder import RunFolder
 from fedward.terminal import fold
 from fedward.text import count
 
-WIDTH = 80
-
 
 def progress(run_folder: Path, *, is_own: bool = False) -> dict[str, Any]:
     """Return how far a run is, as plain JSON values.
@@ -218,7 +216,7 @@ def round_lines(state: Mapping[str, Any], first: int) -> list[str]:
     text = f"{done} of {state['rounds']}"
     if facts:
         text += f": {', '.join(facts)}"
-    return [*fold(text, WIDTH, others="  "), *failed]
+    return [*fold(text, others="  "), *failed]
 
 
 def _readable_time(time: str) -> str:
@@ -235,4 +233,4 @@ def _reasons(failed: Mapping[str, str]) -> list[str]:
 
 def _item(name: str, text: str) -> list[str]:
     """Return the lines of an item; no line for an empty text."""
-    return fold(text, WIDTH, f"  {name:<10}", " " * 12)
+    return fold(text, first=f"  {name:<10}", others=" " * 12)

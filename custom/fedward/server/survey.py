@@ -53,8 +53,10 @@ class SurveyReplies(Replies):
 class SurveyCourse:
     """The course of a run that asks sites what their images are."""
 
-    def __init__(self, survey: Survey) -> None:
+    def __init__(self, survey: Survey, synthetic: bool) -> None:
         self._survey = survey
+        self._synthetic = synthetic
+        """Whether the images of all sites are."""
 
     def prepare(self) -> None:
         """Return no first model: a survey has none."""
@@ -84,7 +86,8 @@ class SurveyCourse:
         """
         state = run.restore(SurveyState)
         finished_rounds = state.round if state else 0
-        listener.header(Start(run.experiment, run.sites, _ROUND, finished_rounds))
+        start = Start(run.experiment, run.sites, _ROUND, finished_rounds, synthetic=self._synthetic)
+        listener.header(start)
         if state is None:
             run.commit(0, SurveyState(0))
         if finished_rounds == 0:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedward.label_kinds import kind_of_labels
 from fedward.methods.auxiliary import heads_of
 from fedward.methods.local import logits_and_features
-from fedward.methods.samplers import Pool, Uses
+from fedward.methods.samplers.pool import Pool, PoolUses
 from fedward.methods.samplers.suggestive import principal_axes
 from fedward.seeds import torch_generator
 from fedward.sites import Images
@@ -28,7 +28,7 @@ def observe(
     site: str,
     images: Images,
     taken: Iterable[Images],
-    uses: Uses,
+    uses: PoolUses,
     nets: Callable[[str], nn.Module],
     to_samples: Callable[[Images], Samples],
     view: View,
@@ -67,7 +67,9 @@ def observe(
     return pool
 
 
-def _members(samples: Samples, uses: Uses, nets: Callable[[str], nn.Module]) -> Iterator[Tensor]:
+def _members(
+    samples: Samples, uses: PoolUses, nets: Callable[[str], nn.Module]
+) -> Iterator[Tensor]:
     """Yield probabilities (T, N, K) of the members, in the order that ``uses`` names them."""
     for name in uses.models:
         net = nets(name)
@@ -81,7 +83,7 @@ def _members(samples: Samples, uses: Uses, nets: Callable[[str], nn.Module]) -> 
 
 
 def _varied(
-    images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: View
+    images: Images, uses: PoolUses, nets: Callable[[str], nn.Module], view: View
 ) -> Iterator[Tensor]:
     """Yield, for each model, probabilities (T, N, K) of T views of the images."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from fedward.errors import WorkError
+from fedward.errors import DivergedTrainingError, WorkError
 from fedward.methods.local import (
     Batch,
     Losses,
@@ -86,7 +86,8 @@ def train(
             :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
     Raises:
-        WorkError: the run was aborted, or the loss is no longer finite.
+        WorkError: the run was aborted.
+        DivergedTrainingError: the loss is no longer finite.
     """
     objective = phase.objective
     if isinstance(objective, Measurement):
@@ -168,10 +169,10 @@ class _Steps:
             self.state = self.objective.after_step(self.net, batch, losses, self.state)
 
     def result(self) -> Trained:
-        """Return what the phase gave; raise WorkError if a mean is not finite."""
+        """Return what the phase gave; raise DivergedTrainingError if a mean is not finite."""
         means = {name: float(total) / self.batches for name, total in self.sums.items()}
         if not all(math.isfinite(mean) for mean in means.values()):
-            raise WorkError(
+            raise DivergedTrainingError(
                 f"Training diverged: its mean losses are {means}",
                 f"Lower the learning rate, here {self.learning_rate:.3g}, or set clip_gradient.",
             )

@@ -6,22 +6,3 @@ the entropy of the mean of two predictions, those of its own model φ_m and of t
 (eq. (3)). It asks for the labels of the highest scores (eq. (4)), equally many in every query
 (eq. (1)). Any other sampler of :mod:`fedward.methods.samplers` makes it that sampler's baseline.
 """
-
-from fedward.methods.fedal.algorithm import FedAL
-from fedward.methods.fedal.query_rounds import (
-    ActiveLearning,
-    ActiveSettings,
-    annotation_budget,
-)
-from fedward.methods.samplers.fedal import ensemble_entropy, mean_over_models
-from fedward.methods.samplers.selection import select
-
-__all__ = [
-    "ActiveLearning",
-    "ActiveSettings",
-    "FedAL",
-    "annotation_budget",
-    "ensemble_entropy",
-    "mean_over_models",
-    "select",
-]

@@ -5,17 +5,16 @@ Deng et al., arXiv 2406.11310, Alg. 1.
 
 from collections.abc import Sequence
 
-from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
+from fedward.methods.fedavg import federated_averaging
 from fedward.methods.local import Phase
-from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.site_weights import labelled_images
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
+from fedward.methods.workflow import Federation, Rounds
 
 
 class FedAL(Algorithm[ServerState]):
@@ -61,16 +60,4 @@ class FedAL(Algorithm[ServerState]):
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1: in some rounds the sites ask for labels before they train."""
-        settings = self.settings
-        while state.round < settings.rounds:
-            round_ = state.round + 1
-            task = self.active.task(round_)
-            sites = draw_participants(
-                federation.sites, settings.participants, federation.seed, round_
-            )
-            tasks = {site: ClientTask(task) for site in sites}
-            updates = yield Exchange(round_, state.model, tasks)
-            state.model = mean_of(
-                updates, task, self.weight, settings, state.model, federation.effective_replies
-            )
-            state.round = round_
+        return federated_averaging(state, federation, self.settings, self.weight, self.active.task)

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedward.methods.samplers.pool import Pool, Uses, checked
+from fedward.methods.samplers.pool import Pool, PoolUses, checked
 
 LEAST_LABELLED = 20
 """With fewer labelled images nothing is refused, because too many rightful images would be."""
-USES = Uses(features="global")
+USES = PoolUses(features="global")
 """What the filter looks at: features of the global model."""
 _ROWS_AT_ONCE = 1024
 """Rows of the largest matrix of cosines; its columns are the labelled images."""

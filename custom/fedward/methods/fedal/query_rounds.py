@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from fedward.methods.samplers import Sampler, sampler_of
-from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize
+from fedward.methods.samplers import sampler_of
+from fedward.methods.samplers.base import Sampler
+from fedward.methods.settings import AllImages, Positive, Schedule, StepSize, UnitInterval
 from fedward.methods.workflow import QUERY, TRAIN
 
 
@@ -40,10 +41,10 @@ class ActiveSettings(AllImages):
     steps: int = Field(10, ge=1)
     """G: queries in the run, not optimiser steps; rounds after the last one fine-tune. Paper: 10,
     up to epoch 100."""
-    initial_fraction: Share = 0.1
+    initial_fraction: UnitInterval = 0.1
     """Share of a site's training images that is labelled by chance before the first round. Not in
     the paper."""
-    target_fraction: Share = 0.5
+    target_fraction: UnitInterval = 0.5
     """γ: share of a site's training images that is labelled after the last query. Paper: 0.5."""
 
     @property

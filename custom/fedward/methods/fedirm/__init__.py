@@ -6,26 +6,3 @@ model answers on average about the images of each class. The server averages the
 without labels follows a mean teacher, and is trained so that the matrix of its own pseudo-labels
 resembles the mean matrix.
 """
-
-from fedward.methods.fedirm.algorithm import FedIRM
-from fedward.methods.fedirm.objective import FedIRMObjective, ramp_up
-from fedward.methods.fedirm.relations import (
-    MeasuredRelation,
-    class_relations,
-    mean_relation,
-    relation_loss,
-    uncertainty,
-)
-from fedward.methods.fedirm.settings import FedIRMSettings
-
-__all__ = [
-    "FedIRM",
-    "FedIRMObjective",
-    "FedIRMSettings",
-    "MeasuredRelation",
-    "class_relations",
-    "mean_relation",
-    "ramp_up",
-    "relation_loss",
-    "uncertainty",
-]

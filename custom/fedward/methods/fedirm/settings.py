@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedward.methods.mean_teacher import MeanTeacherSettings
-from fedward.methods.settings import Positive, Share
+from fedward.methods.settings import Positive, UnitInterval
 
 
 class FedIRMSettings(MeanTeacherSettings):
@@ -40,7 +40,7 @@ class FedIRMSettings(MeanTeacherSettings):
     """λ_c: weight of the distance to the teacher. Released code: 15."""
     temperature: Positive = 1.0
     """τ of :func:`sharpen`; 1 leaves the teacher's answers unchanged, as in the released code."""
-    ema_decay: Share = 0.99
+    ema_decay: UnitInterval = 0.99
     """Largest decay of the teacher. Released code: 0.99."""
     ramp_up: int = Field(30, ge=0)
     """R: rounds after which the losses of unlabelled images have full weight. Released code: 30."""
@@ -48,9 +48,9 @@ class FedIRMSettings(MeanTeacherSettings):
     """λ_m: weight of the relation loss; 0: only the mean teacher. Released code: 15."""
     relation_temperature: float = Field(2.0, ge=0.01)
     """T: how much relation matrices are softened. Released code: 2."""
-    threshold: Share = 0.3
+    threshold: UnitInterval = 0.3
     """Smallest confidence of a pseudo-label. Released code: 0.3."""
-    largest_uncertainty: Share = 0.5
+    largest_uncertainty: UnitInterval = 0.5
     """Largest uncertainty of a pseudo-label, as a share of log K; 1: no limit.
 
     The released code's bound of 2.0 lies above log 5, so that it rejects nothing. The default here

@@ -8,27 +8,3 @@ close to theirs, and they vote on its pseudo-labels.
 
 The baseline of this name in FedPerl's paper has neither the two sets of parameters nor votes.
 """
-
-from fedward.methods.fedmatch.algorithm import FedMatch, FedMatchState
-from fedward.methods.fedmatch.decomposition import add_psi, shared_with_psi
-from fedward.methods.fedmatch.helpers import HelperModel
-from fedward.methods.fedmatch.objective import (
-    FedMatchObjective,
-    agreement,
-    disjoint_penalty,
-    inter_client_consistency,
-)
-from fedward.methods.fedmatch.settings import FedMatchSettings
-
-__all__ = [
-    "FedMatch",
-    "FedMatchObjective",
-    "FedMatchSettings",
-    "FedMatchState",
-    "HelperModel",
-    "add_psi",
-    "agreement",
-    "disjoint_penalty",
-    "inter_client_consistency",
-    "shared_with_psi",
-]

@@ -13,11 +13,10 @@ from fedward.methods.fedmatch.decomposition import NAME, add_psi, set_psi
 from fedward.methods.fedmatch.helpers import HelperModel
 from fedward.methods.fedmatch.objective import FedMatchObjective
 from fedward.methods.fedmatch.settings import FedMatchSettings
-from fedward.methods.fedperl.descriptions import Answers
-from fedward.methods.fedperl.peers import top_peers
+from fedward.methods.fedperl.descriptions import ProbeAnswers
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
+from fedward.methods.peer_choice import Candidates, choose_peers
 from fedward.methods.peer_state import PeerState
 from fedward.methods.requirements import (
     Feature,
@@ -29,7 +28,6 @@ from fedward.methods.requirements import (
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.site_weights import steps_taken
 from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
-from fedward.model_state import State
 
 
 @dataclass
@@ -95,15 +93,15 @@ class FedMatch(Algorithm[FedMatchState]):
     def rounds(self, state: FedMatchState, federation: Federation) -> Rounds:
         """Run the rounds; in every ``helper_every``-th one the participants have helpers."""
         settings = self.settings
-        description = Answers()
+        description = ProbeAnswers()
         while state.round < settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(
                 federation.sites, settings.participants, federation.seed, round_
             )
-            helpers, record = self.choose_helpers(sites, round_, state)
+            helpers, decisions = self.choose_helpers(sites, round_, state)
             updates = yield Exchange(
-                round_, state.model, self._tasks(sites, helpers, state, federation), record
+                round_, state.model, self._tasks(sites, helpers, state, federation), decisions
             )
             state.model = mean_of(
                 updates, TRAIN, self.weight, settings, state.model, federation.effective_replies
@@ -122,26 +120,19 @@ class FedMatch(Algorithm[FedMatchState]):
     def choose_helpers(
         self, sites: Sequence[str], round_: int, state: FedMatchState
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return the helpers of each site, and the round's record for the log of peers.
+        """Return the helpers of each site, and the exchange's decisions about them.
 
         A site's helpers are those whose models answer one image of noise most like the site's own
         last model. The released code finds them with a KD-tree.
         """
         settings = self.settings
-        helpers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
         if round_ % settings.helper_every or not settings.helpers or not state.seen:
-            return helpers_of_sites, {}
-        participants = state.indices_of(sites)
-        answers = state.feature_rows
-        similarities = Answers().similarity(answers, list(participants.values()))  # (R, M)
-        record = PeerRecord(state.seen, answers.shape[1], settings.anonymise)
-        most = max(settings.helpers, LOGGED_NEIGHBOURS)
-        for (site, index), row in zip(participants.items(), similarities, strict=True):
-            closest = top_peers(row, index, most, range(len(row)))
-            chosen = [state.seen[peer] for peer in closest[: settings.helpers]]
-            helpers_of_sites[site] = self.peer_rule.allowed(chosen)
-            record.add(site, closest, row)
-        return helpers_of_sites, {"peers": record.row(helpers_of_sites)}
+            return {site: [] for site in sites}, {}
+
+        def choose(candidates: Candidates) -> Sequence[int]:
+            return candidates.closest[: settings.helpers]
+
+        return choose_peers(sites, state, ProbeAnswers().similarity, self.peer_rule, choose)
 
     def _tasks(
         self,
@@ -153,9 +144,7 @@ class FedMatch(Algorithm[FedMatchState]):
         """Return each site's task, with the models of its helpers, or their mean."""
         tasks = {}
         for site in sites:
-            models = [federation.models[helper] for helper in helpers[site]]
-            roles: dict[str, State] = {}
-            for number, helper_model in enumerate(self.peer_rule.models_sent(models)):
-                roles[f"peer{number}"] = HelperModel(state.model, helper_model)
-            tasks[site] = ClientTask(TRAIN, roles)
+            models = self.peer_rule.models_sent([federation.models[name] for name in helpers[site]])
+            sent = {role: HelperModel(state.model, helper) for role, helper in models.items()}
+            tasks[site] = ClientTask(TRAIN, sent)
         return tasks

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.settings import Positive, Settings, Share
+from fedward.methods.settings import Positive, Settings, UnitInterval
 
 
 class FedMatchSettings(Settings):
@@ -24,9 +24,9 @@ class FedMatchSettings(Settings):
     """Optimiser of a site. Released code: SGD."""
     learning_rate: Positive = 1e-2
     """Largest step size. Released code: 1e-3, with the weight 10 of the loss against labels."""
-    momentum: Share = 0.0
+    momentum: UnitInterval = 0.0
     """Momentum of SGD. Released code: none."""
-    threshold: Share = 0.75
+    threshold: UnitInterval = 0.75
     """τ: smallest confidence of a site's own prediction. Released code: 0.75."""
     unlabelled_weight: float = Field(1e-3, ge=0.0)
     """λ_a: weight of the loss against pseudo-labels. Released code: 0.01 beside 10."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.anonymous_peers import PeerRule
@@ -15,13 +13,12 @@ from fedward.methods.fedperl.peer_policies import (
     gated_validation_policy,
     validation_policy,
 )
-from fedward.methods.fedperl.peers import random_peers, top_peers
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import fixmatch_losses
 from fedward.methods.local import Phase
 from fedward.methods.participants import draw_participants
-from fedward.methods.peer_record import LOGGED_NEIGHBOURS, PeerRecord
+from fedward.methods.peer_choice import Candidates, choose_peers, random_peers
 from fedward.methods.peer_state import PeerState
 from fedward.methods.proximal import with_proximal_term
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
@@ -122,11 +119,11 @@ class FedPerl(Algorithm[FedPerlState]):
             sites = draw_participants(
                 federation.sites, settings.participants, federation.seed, round_
             )
-            peers, record = self.choose_peers(sites, round_, state, federation)
+            peers, decisions = self.choose_peers(sites, round_, state, federation)
             # The tasks are not assigned to a variable, so that their models, one or more for each
             # site, are freed before the next round makes new ones.
             updates = yield Exchange(
-                round_, state.model, self._tasks(sites, peers, federation), record
+                round_, state.model, self._tasks(sites, peers, federation), decisions
             )
             state.model = mean_of(
                 updates, TRAIN, self.weight, settings, state.model, federation.effective_replies
@@ -153,39 +150,31 @@ class FedPerl(Algorithm[FedPerlState]):
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
-        """Return the peers Ω of each site, and the round's record for the log of peers.
+        """Return the peers Ω of each site, and the exchange's decisions about them.
 
-        During the warm-up, and before any site has trained, no site has peers and the record is
-        empty.
+        During the warm-up, and before any site has trained, no site has peers and there is nothing
+        to decide.
         """
         settings = self.settings
-        peers_of_sites: dict[str, list[str]] = {site: [] for site in sites}
         if round_ <= settings.warm_up or not state.seen:
-            return peers_of_sites, {}
-        # From here on a site is an index into ``state.seen``, as the rows of features are.
+            return {site: [] for site in sites}, {}
         index_of = state.indices_of(state.accuracy)
         accuracy = {index_of[site]: value for site, value in state.accuracy.items()}
-        participants = state.indices_of(sites)
-        features = state.feature_rows
-        similarities = self.description.similarity(features, list(participants.values()))
 
-        record = PeerRecord(state.seen, features.shape[1], settings.anonymise)
-        for (site, index), row in zip(participants.items(), similarities, strict=True):
-            generator = torch_generator(federation.seed, "peers", round_, site)
-            closest = _closest(row, index, max(settings.committee, LOGGED_NEIGHBOURS))
+        def choose(candidates: Candidates) -> list[int]:
             if settings.peers == "random":
-                chosen = random_peers(index, settings.committee, range(len(row)), generator)
+                generator = torch_generator(federation.seed, "peers", round_, candidates.name)
+                everyone = range(len(candidates.similarities))
+                chosen = random_peers(candidates.site, settings.committee, everyone, generator)
             else:
-                chosen = closest[: settings.committee]
-            teachers = self._teachers(index, chosen, row, accuracy)
-            peers_of_sites[site] = self.peer_rule.allowed([state.seen[peer] for peer in teachers])
-            record.add(site, closest, row)
-        return peers_of_sites, {"peers": record.row(peers_of_sites)}
+                chosen = list(candidates.closest[: settings.committee])
+            return self._teachers(candidates, chosen, accuracy)
+
+        return choose_peers(sites, state, self.description.similarity, self.peer_rule, choose)
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return the models that a site is sent: one anonymous model, or each peer's own."""
-        models = self.peer_rule.models_sent([federation.models[peer] for peer in peers])
-        return {f"peer{number}": model for number, model in enumerate(models)}
+        return self.peer_rule.models_sent([federation.models[peer] for peer in peers])
 
     def _tasks(
         self,
@@ -200,23 +189,18 @@ class FedPerl(Algorithm[FedPerlState]):
         }
 
     def _teachers(
-        self,
-        site: int,
-        peers: Sequence[int],
-        similarities: Tensor,
-        accuracy: Mapping[int, float],
+        self, candidates: Candidates, peers: Sequence[int], accuracy: Mapping[int, float]
     ) -> list[int]:
         """Return those of a site's chosen peers that the policy lets teach it.
 
-        Sites are indices in [0, M) of the M sites that have trained.
-
         Args:
-            site: index of the site.
-            peers: indices of its peers, in the order of choice.
-            similarities: (M,), the site's similarity to each of the M sites.
+            candidates: the sites among which they were chosen.
+            peers: their indices, in the order of choice.
             accuracy: index -> accuracy of the site's last model; empty if the policy needs none.
         """
         settings = self.settings
+        site = candidates.site
+        similarities = candidates.similarities
         if settings.policy == "validation":
             return validation_policy(peers, accuracy, site)
         if settings.policy == "gated_validation":
@@ -228,14 +212,3 @@ class FedPerl(Algorithm[FedPerlState]):
                 return []
             return gated_similarity_policy(peers, similarities, site, settings.gate)
         return list(peers)
-
-
-def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
-    """Return :func:`top_peers` of a site among all other sites, without sorting them all."""
-    # One more than ``count``, because the site is in its own row.
-    largest_values = similarities.topk(min(count + 1, len(similarities))).values
-    # All sites as similar as the last of these are candidates, because ``topk`` breaks ties as it
-    # likes, but :func:`top_peers` by index.
-    lowest = largest_values[-1]
-    candidates = (similarities >= lowest).nonzero().flatten().tolist()
-    return top_peers(similarities, site, count, candidates)

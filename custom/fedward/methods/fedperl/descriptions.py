@@ -53,7 +53,7 @@ class Description(Protocol):
         ...
 
 
-class Moments:
+class TensorMoments:
     """Moments of all tensors that sites send: the paper's description, made for whole networks."""
 
     needs_network: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class HeadRows:
         return similarity(features, self._scale, rows)
 
 
-class Answers:
+class ProbeAnswers:
     """Logits for one image of noise; the nearest in Euclidean distance are the most similar.
 
     Source: Jeong et al., *Federated semi-supervised learning with inter-client consistency &
@@ -211,7 +211,7 @@ def probe_image(shape: Sequence[int], seed: int) -> Tensor:
 def description_of(name: Literal["moments", "rows", "answers"], scale: Scale) -> Description:
     """Return the description that the settings ``similarity`` and ``similarity_scale`` name."""
     if name == "moments":
-        return Moments(scale)
+        return TensorMoments(scale)
     if name == "rows":
         return HeadRows(scale)
-    return Answers()
+    return ProbeAnswers()

@@ -69,7 +69,7 @@ def gated_similarity_policy(
     Args:
         peers: indices n of the peers, in [0, M).
         similarity: ω_m (M,) in [-1, 1], the site's row of
-            :func:`fedward.methods.fedperl.similarity`.
+            :func:`fedward.methods.fedperl.similarity.similarity`.
         site: index m in [0, M).
         threshold: ρ in [-1, 1].
 

@@ -3,8 +3,6 @@
 Bdair et al., MELBA 2022, eq. (5), (7) and (8).
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -12,58 +10,29 @@ from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Batch, RoundInputs
-from fedward.methods.pseudo_labels import PseudoLabels
-from fedward.methods.pseudo_labels.threshold import pseudo_label as confident_labels
+from fedward.methods.pseudo_labels.labeller import PseudoLabels
+from fedward.methods.pseudo_labels.threshold import Fixed
 
 
-def pseudo_label(
-    local: Tensor, peers: Tensor, threshold: float, combine: Literal["mean", "sum"] = "mean"
-) -> tuple[Tensor, Tensor]:
-    """Label images together with the peers, and keep the labels the committee is sure of.
+def committee_mean(local: Tensor, peers: Tensor) -> Tensor:
+    """Return the mean prediction of a site and its peers, of which pseudo-labels are made.
 
-    ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``,  ``ŷ_i = argmax_c q_ic``,
-    ``keep_i = [max_c q_ic >= τ]``.
+    ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``.
 
-    Source: Bdair et al., MELBA 2022, eq. (5), and eq. (7) with one anonymous peer.
+    Source: Bdair et al., MELBA 2022, eq. (5), and eq. (7) with one anonymous peer; the division by
+    P + 1 is that of the authors' code.
 
     Args:
         local: p_loc (N, K) floating point in [0, 1], the site's own probabilities on the weak view.
         peers: p_t (P, N, K) floating point in [0, 1], those of the P >= 0 peer models received.
-        threshold: τ in [0, 1]; up to P + 1 for a sum.
-        combine: "mean" compares the mean with τ, as the authors' code does; "sum" the sum, as the
-            paper prints.
 
     Returns:
-        labels (N,) int64 in [0, K), and keep (N,) bool, as
-        :func:`fedward.methods.pseudo_labels.threshold.pseudo_label`.
+        q (N, K) in [0, 1].
 
-    Raises ConfigError: the shapes do not match, or ``combine`` is unknown.
+    Raises ConfigError: the shapes do not match.
 
-    Edge cases: P = 0: exactly FixMatch on ``local``. Peers equal to local: "mean" is FixMatch on
-    ``local`` up to rounding. NaN in any p_i: not kept, because a broken peer cannot label.
-
-    Deviates: eq. (5) and (7) compare the sum of P + 1 probabilities with τ. It would nearly always
-    exceed τ = 0.6, as its maximum over K classes is at least (P + 1) / K. The authors' code divides
-    by P + 1. The sum stays available.
-    """
-    mean = committee_mean(local, peers)
-    if combine == "sum":
-        # The sum reaches τ where the mean reaches τ / (P + 1).
-        return confident_labels(mean, threshold / (len(peers) + 1))
-    if combine != "mean":
-        raise ConfigError(
-            "fedperl.pseudo_label",
-            "Choose one.",
-            expected='"mean" or "sum"',
-            found=repr(combine),
-        )
-    return confident_labels(mean, threshold)
-
-
-def committee_mean(local: Tensor, peers: Tensor) -> Tensor:
-    """Return the mean over the site and its peers (N, K), q of :func:`pseudo_label`.
-
-    Arguments and errors are those of :func:`pseudo_label`.
+    Edge cases: P = 0: ``local``. Peers equal to local: ``local`` up to rounding. NaN in any p: NaN,
+    which no labeller keeps, because a broken peer cannot label.
     """
     _require_matching("fedperl.committee_mean", local, peers)
     return torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
@@ -117,16 +86,20 @@ class FedPerlObjective(FixMatchObjective):
         """Label together with the peers (eq. (5), (7)).
 
         The labeller is given the mean over the site and its peers.
+
+        Deviates: as printed, eq. (5) and (7) compare the sum of P + 1 probabilities with τ, which
+        ``combine=sum`` does. Its maximum over K classes is at least (P + 1) / K, so that it nearly
+        always exceeds τ = 0.6.
         """
         settings = self.settings
         peers = batch.peers
         if peers is None:
             peers = local.new_empty((0, *local.shape))
+        mean = committee_mean(local, peers)
         if settings.combine == "sum":
-            # A sum is not a probability, which labellers expect.
-            labels, keep = pseudo_label(local, peers, settings.threshold, "sum")
-            return PseudoLabels(labels, keep)
-        return super().label(committee_mean(local, peers), batch, inputs)
+            # The sum reaches τ where the mean reaches τ / (P + 1).
+            return Fixed(settings.threshold / (len(peers) + 1)).label(mean)
+        return super().label(mean, batch, inputs)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether the loss keeps the site's predictions close to those of peers."""

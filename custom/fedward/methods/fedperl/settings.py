@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.fixmatch import FixMatchSettings
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.settings import changed
 
 

@@ -9,7 +9,7 @@ from fedward.methods.aggregation import mean_of
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.local import Phase
 from fedward.methods.oneshot.discriminant import chosen_shrinkage, discriminant
-from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
+from fedward.methods.oneshot.moments import NAME, MeasuredMoments, add_moments, unpacked
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
@@ -78,7 +78,7 @@ class OneShot(Algorithm[ServerState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return the measurement; a site without labels declines."""
-        return [Phase(Measured(), 0.0)] if labelled else []
+        return [Phase(MeasuredMoments(), 0.0)] if labelled else []
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Take the mean of the sites' moments, and compute the classifier from it."""

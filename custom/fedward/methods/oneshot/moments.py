@@ -54,7 +54,7 @@ def add_moments(net: nn.Module) -> None:
     net.add_module(NAME, Moments(classifier.out_features, classifier.in_features))
 
 
-class Measured(Measurement):
+class MeasuredMoments(Measurement):
     """The moments of a site's labelled images.
 
     Sums are taken in float64 on the CPU, so that they are equal on every device.

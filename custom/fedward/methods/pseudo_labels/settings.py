@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fedward.methods.settings import Positive, ServerLabels, Share, changed
+from fedward.methods.settings import Positive, ServerLabels, UnitInterval, changed
 
 LabellerName: TypeAlias = Literal["fixed", "soft"]
 
@@ -13,7 +13,7 @@ LabellerName: TypeAlias = Literal["fixed", "soft"]
 class FixMatchSettings(ServerLabels):
     """Settings of FixMatch, with FedPerl's values as defaults."""
 
-    threshold: Share = 0.6
+    threshold: UnitInterval = 0.6
     """τ: smallest confidence of a pseudo-label. In a multi-label job it holds for both answers, yes
     and no, to each class. Paper: 0.6 in a federation, 0.9 at a single site."""
     pseudo_labels: LabellerName = "fixed"

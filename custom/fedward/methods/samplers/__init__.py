@@ -1,26 +1,15 @@
 """Samplers by name: which images of its pool a site labels next.
 
 A sampler is a class and a row in :mod:`fedward.registry`, or an entry point of another package. It
-says what it looks at (:class:`Uses`), the site computes that for its pool (:class:`Pool`), and
+says what it looks at (:class:`PoolUses`), the site computes that for its pool (:class:`Pool`), and
 :meth:`Sampler.choose` returns ids.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from fedward.methods.samplers.base import Sampler, SamplerSettings, ScoreSampler
-from fedward.methods.samplers.pool import Pool, Uses
+from fedward.methods.samplers.base import Sampler
 from fedward.registry import SAMPLERS
-
-__all__ = [
-    "SAMPLERS",
-    "Pool",
-    "Sampler",
-    "SamplerSettings",
-    "ScoreSampler",
-    "Uses",
-    "sampler_of",
-]
 
 
 def sampler_of(name: str, options: Mapping[str, Any] | None = None) -> Sampler:

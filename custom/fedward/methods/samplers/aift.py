@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedward.methods.samplers.base import SamplerSettings, ScoreSampler
 from fedward.methods.samplers.fedal import mean_over_models
-from fedward.methods.samplers.pool import Uses
+from fedward.methods.samplers.pool import PoolUses
 
 _SMALLEST = 2.0**-52
 """Smallest probability in a logarithm: eps of the authors' demo."""
@@ -102,7 +102,7 @@ class AIFT(ScoreSampler):
 
     def __init__(self, name: str, settings: AIFTSettings) -> None:
         super().__init__(name, settings)
-        self.uses = Uses(models=("local",), views=settings.views)
+        self.uses = PoolUses(models=("local",), views=settings.views)
 
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the sum of the matrix R of each image's majority."""

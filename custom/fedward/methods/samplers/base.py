@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.samplers.pool import Pool, Uses, checked
+from fedward.methods.samplers.pool import Pool, PoolUses, checked
 from fedward.methods.samplers.selection import select
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class Sampler:
     """The name by which the job asks for it, in errors and in the list of questions."""
     settings: SamplerSettings
     """The checked settings of the job."""
-    uses: Uses = Uses()
+    uses: PoolUses = PoolUses()
     """What it looks at; a site computes nothing else for it."""
 
     def __init__(self, name: str, settings: SamplerSettings) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedward.methods.samplers.base import Sampler
-from fedward.methods.samplers.pool import Pool, Uses
+from fedward.methods.samplers.pool import Pool, PoolUses
 
 _CENTRES_AT_ONCE = 256
 """Columns of the largest matrix of distances; its rows are the pool."""
@@ -77,7 +77,7 @@ def _squared_norms(features: Tensor) -> Tensor:
 class CoreSet(Sampler):
     """k-centre greedy on the features that the site's own model gives its classifier."""
 
-    uses = Uses(features="local")
+    uses = PoolUses(features="local")
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose centres."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.samplers.base import ScoreSampler
-from fedward.methods.samplers.pool import Uses
+from fedward.methods.samplers.pool import PoolUses
 
 
 @torch.no_grad()
@@ -56,26 +56,26 @@ def mean_over_models(p: Tensor) -> Tensor:
     return total / len(p)
 
 
-class FedAL(ScoreSampler):
+class EnsembleEntropy(ScoreSampler):
     """Entropy of the mean of the site's own model and the global one.
 
     Deng et al., arXiv 2406.11310, eq. (3)-(4).
     """
 
-    uses = Uses(models=("local", "global"))
+    uses = PoolUses(models=("local", "global"))
 
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the ensemble's entropy."""
         return ensemble_entropy(probabilities)
 
 
-class LocalEntropy(FedAL):
+class LocalEntropy(EnsembleEntropy):
     """Entropy of the site's own model alone (ibid., Fig. 3)."""
 
-    uses = Uses(models=("local",))
+    uses = PoolUses(models=("local",))
 
 
-class GlobalEntropy(FedAL):
+class GlobalEntropy(EnsembleEntropy):
     """Entropy of the global model alone (ibid., Fig. 3)."""
 
-    uses = Uses(models=("global",))
+    uses = PoolUses(models=("global",))

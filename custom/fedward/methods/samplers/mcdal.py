@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedward.errors import ConfigError
 from fedward.methods.samplers.base import ScoreSampler
-from fedward.methods.samplers.pool import Uses
+from fedward.methods.samplers.pool import PoolUses
 
 
 class AuxiliaryHeads(nn.Module):
@@ -110,7 +110,7 @@ def pairwise_distances(p: Tensor) -> Tensor:
 class MCDAL(ScoreSampler):
     """Largest discrepancy between the global model's classifier and its two auxiliary heads."""
 
-    uses = Uses(models=("global",), heads=True)
+    uses = PoolUses(models=("global",), heads=True)
 
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the sum of the three distances."""

@@ -17,7 +17,7 @@ _DIVERGED = "The model is broken: use one that has not diverged."
 
 
 @dataclass(frozen=True)
-class Uses:
+class PoolUses:
     """What a sampler looks at; a site computes nothing else. Models predict in evaluation mode."""
 
     models: tuple[Literal["local", "global"], ...] = ()
@@ -69,7 +69,7 @@ class Pool:
 
 
 @torch.no_grad()
-def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
+def checked(pool: Pool, uses: PoolUses, sampler: str) -> Pool:
     """Return the pool by rising id, on the CPU.
 
     Probabilities are in float64, features in float32.

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.samplers.base import Sampler, SamplerSettings, shuffled
-from fedward.methods.samplers.pool import Pool, Uses
+from fedward.methods.samplers.pool import Pool, PoolUses
 from fedward.methods.samplers.selection import select
 
 _IMAGES_AT_ONCE = 64
@@ -143,7 +143,7 @@ class Suggestive(Sampler):
 
     settings_type = SuggestiveSettings
     settings: SuggestiveSettings
-    uses = Uses(models=("local",), features="image")
+    uses = PoolUses(models=("local",), features="image")
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose the least confident images, then diverse ones."""

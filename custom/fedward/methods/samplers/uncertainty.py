@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fedward.methods.samplers.base import ScoreSampler
 from fedward.methods.samplers.fedal import ensemble_entropy, mean_over_models
-from fedward.methods.samplers.pool import Uses
+from fedward.methods.samplers.pool import PoolUses
 
 
 @torch.no_grad()
@@ -57,7 +57,7 @@ def bald(p: Tensor) -> Tensor:
 class Margin(ScoreSampler):
     """Smallest margin of the site's own model."""
 
-    uses = Uses(models=("local",))
+    uses = PoolUses(models=("local",))
 
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the negative margin."""
@@ -72,7 +72,7 @@ class BALD(ScoreSampler):
     federation has two models at hand.
     """
 
-    uses = Uses(models=("local", "global"))
+    uses = PoolUses(models=("local", "global"))
 
     def scores(self, probabilities: Tensor) -> Tensor:
         """Return the mutual information."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.settings import AllImages, Optimizer, Positive, Share, StepSize
+from fedward.methods.settings import AllImages, Optimizer, Positive, StepSize, UnitInterval
 
 
 class SelfFedSettings(AllImages):
@@ -53,11 +53,11 @@ class SelfFedSettings(AllImages):
     """Largest learning rate of the contrastive network; it rises and falls with that of phase 2.
     Not in the paper."""
     temperature: Positive = 0.2
-    """μ of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
+    """μ of :func:`fedward.methods.selffed.contrast.info_nce`. Not in the paper; MoCo v2's."""
     queue: int = Field(4096, ge=1, le=65536)
     """N: keys of earlier batches. At most as many as in MoCo, because sites keep them. Not in the
     paper."""
-    target_decay: Share = 0.99
+    target_decay: UnitInterval = 0.99
     """θ, applied once per step. Paper: around 0.9, apparently once per round."""
     upload: Literal["model", "encoder"] = "model"
     """What sites send: the whole model, so that there is one classifier for all; or, as in the
