@@ -74,6 +74,7 @@ MAY_USE: dict[str, set[str]] = {
         "sites",
         "spreadsheet",
         "terminal",
+        "text",
     },
     "jobs": {"config", "errors", "label_kinds", "methods", "paper_jobs", "registry", "yaml_text"},
     "storage": {
@@ -275,6 +276,7 @@ MAY_USE: dict[str, set[str]] = {
         "seeds",
         "server",
         "sites",
+        "spreadsheet",
         "starting_model",
         "storage",
         "terminal",

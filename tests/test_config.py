@@ -13,10 +13,11 @@ from fedward.config import DERMOSCOPY, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, simulated_sites
 from fedward.label_kinds import SEVERAL_LABELS
-from fedward.methods import METHODS, method_of, methods_supporting, settings_of
+from fedward.methods import method_of, methods_supporting, settings_of
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.requirements import Feature
 from fedward.methods.settings import Settings
+from fedward.registry import METHODS
 
 
 def refusal(raw: Any) -> str:

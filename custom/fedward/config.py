@@ -42,9 +42,9 @@ DERMOSCOPY_TITLES = {
 """The eight ISIC 2019 diagnoses, in FedPerl's order, and what they stand for."""
 DERMOSCOPY = tuple(DERMOSCOPY_TITLES)
 _Texts: TypeAlias = Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])]
-_MOST_CLASSES = 1000
+MOST_CLASSES = 1000
 """The most classes of a job. Sites and server count answers in tables of K rows and K columns."""
-_LONGEST_CLASS = 200
+LONGEST_CLASS = 200
 """Characters of a class's name."""
 _LONGEST_TITLE = 60
 """Characters of a class's title."""
@@ -61,8 +61,8 @@ class DataSpec(_Frozen):
 
     name: str = "dermoscopy"
     """Name of the data set in reports."""
-    classes: tuple[Annotated[str, Field(min_length=1, max_length=_LONGEST_CLASS)], ...] = Field(
-        DERMOSCOPY, min_length=2, max_length=_MOST_CLASSES
+    classes: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_CLASS)], ...] = Field(
+        DERMOSCOPY, min_length=2, max_length=MOST_CLASSES
     )
     """K distinct names; output k of the network is class k. A site may have only some of them."""
     titles: Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])] = (

@@ -17,7 +17,7 @@ from fedward.config import DataSpec
 from fedward.errors import RunError
 from fedward.inference.export import TOLERANCE, write_onnx, write_torchscript
 from fedward.inference.model import TrainedModel
-from fedward.inference.whole import whole
+from fedward.inference.whole import appears_whole
 from fedward.nets import build
 from tiny import tiny
 
@@ -170,10 +170,10 @@ def test_nothing_beside_the_result_is_touched(tmp_path: Path) -> None:
     folder = tmp_path / "b.partial"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    with whole(tmp_path / "b") as place:
+    with appears_whole(tmp_path / "b") as place:
         place.mkdir()
         (place / "model.ts").write_text("new")
-    with pytest.raises(FileNotFoundError) as raised, whole(tmp_path / "c") as place:
+    with pytest.raises(FileNotFoundError) as raised, appears_whole(tmp_path / "c") as place:
         (place / "model.ts").write_text("no such folder")
     assert raised.value.filename == str(tmp_path / "c")
     assert (folder / "notes.txt").read_text() == "mine"

@@ -17,8 +17,9 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
 from fedward.nets import build
+from fedward.registry import METHODS
 from fedward.storage.info import Summary
 from fedward.storage.lock import sole_writer
 from fedward.training.networks import Networks

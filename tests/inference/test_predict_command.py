@@ -17,6 +17,8 @@ from PIL import Image
 
 import fedward
 from fedward import cli
+from fedward.config import DataSpec
+from fedward.errors import DataError
 from fedward.inference.images import images_at
 from fedward.inference.prediction import _refer, write_predictions
 from fedward.sites import load_site
@@ -287,6 +289,26 @@ def test_what_holds_no_images_is_refused(
     assert predict(finished.run, tmp_path / name, "--out", tmp_path / "out.csv") == 1
     assert capsys.readouterr().err.startswith(f"fedward: {tmp_path / name}: expected ")
     assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("a.gif", "found a file of a kind that is not read. GIF: convert to PNG. Name a folder"),
+        (
+            "scans",
+            "found 1 file of kinds that are not read.* Volumes .* converted to NIfTI",
+        ),
+    ],
+)
+def test_other_formats_are_named_with_what_to_convert_them_to(
+    tmp_path: Path, asked: str, said: str
+) -> None:
+    (tmp_path / "scans").mkdir()
+    for name in ("a.gif", "scans/b.mgz"):
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(DataError, match=said):
+        images_at(tmp_path / asked, DataSpec(), {})
 
 
 @pytest.mark.parametrize("threshold", ["0", "1.5", "-1", "half", "nan"])

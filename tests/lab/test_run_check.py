@@ -19,7 +19,7 @@ from fedward.jobs import load_experiment
 from fedward.lab.duration import Passes, SiteSize, passes_of
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.lab.simulation import Simulation
-from fedward.sites import load_site, named_sites
+from fedward.sites import load_site, named_sites, site_csv
 from fedward.sites.data_file import read_data_file
 from fedward.sites.rendering import Frames, Rendering, Slices
 
@@ -83,6 +83,26 @@ def test_every_image_is_opened_once_and_a_run_takes_it_from_the_cache(tmp_path):
     run = fedward.run(experiment, folder, site_files=tmp_path / "sites")
     assert run.info.status == "finished"
     assert len(list(cache.glob("*.npy"))) == 1
+
+
+def test_each_table_is_read_once(tmp_path, monkeypatch):
+    """On a share of a hospital, to look for 100,000 files takes longer than to open some."""
+    source = folder_of_classes(tmp_path / "data", classes=2, images=40)
+    sites = tmp_path / "sites"
+    partition(source, sites, Wanted(sites=2))
+    tables = []
+    read_table = site_csv.read_table
+
+    def reading(path, *arguments):
+        tables.append(path.name)
+        return read_table(path, *arguments)
+
+    monkeypatch.setattr(site_csv, "read_table", reading)
+    said(sites, tmp_path / "run")
+    assert tables == ["site-1.csv", "site-2.csv"]
+    experiment = load_experiment("fedavg", SMALL, data=read_data_file(sites))
+    assert simulated_leaks(named_sites(sites), [sites], experiment.data) == {}
+    assert tables == ["site-1.csv", "site-2.csv"] * 2
 
 
 def test_images_that_cannot_be_read_are_refused_before_round_1_once_a_site(tmp_path, capsys):

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from dicom_files import save
 from fedward.sites.dark_images import dark_images, dark_note, nearly_black
 from fedward.sites.data import Images
 
@@ -19,7 +21,10 @@ RAMP = np.arange(4096).reshape(64, 64, 1)
         (np.where(RAMP < 4000, RAMP * 15 // 4095, 255), True),  # a marker takes all the greys
         (np.where(RAMP < 3800, 0, 255), False),  # a bright spot of 7 % on black
         (np.full((8, 8, 1), 7), True),
-        (np.full((8, 8, 3), [90, 20, 160]), True),  # one colour
+        (np.full((8, 8, 3), [90, 80, 85]), True),  # one grey, of a faint tint
+        (np.full((8, 8, 3), [30, 2, 50]), True),  # one dark colour
+        (np.where(RAMP < 120, [90, 50, 40], [230, 180, 170]), False),  # skin with a small mole
+        (np.where(RAMP < 120, 40, 230), True),  # the same in grey
         (np.concatenate([RAMP * 0, RAMP * 255 // 4095, RAMP * 0], 2), False),  # green alone
     ],
 )
@@ -37,6 +42,25 @@ def test_all_sets_of_a_site_are_looked_at():
     pixels = np.stack([RAMP * 15 // 4095, RAMP * 255 // 4095]).astype(np.uint8)
     sets = [Images((f"{name}1", f"{name}2"), pixels, np.zeros(2, np.int64)) for name in "ab"]
     assert dark_images(sets) == ["a1", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels", "said"),
+    [
+        ("a.jpg", np.zeros((8, 8, 3), np.uint8), "."),
+        ("a.png", np.zeros((8, 8), np.uint16), "export those of more than 8 bits again with 8"),
+        ("a.dcm", None, "write window: [CENTRE, WIDTH] into the site file (DICOM and volumes)"),
+    ],
+)
+def test_a_window_is_advised_for_files_that_are_shown_in_one(tmp_path, name, pixels, said):
+    if pixels is None:
+        save(tmp_path / name, np.zeros((8, 8), np.uint16))
+    else:
+        Image.fromarray(pixels).save(tmp_path / name)
+    [note] = dark_note(["a"], 9, files=[tmp_path / name])
+    assert said in note.partition("Look at the contact sheet (fedward doctor)")[2]
+    assert ("window" in note) == (name == "a.dcm")
+    assert ("8 bits" in note) == (name == "a.png")
 
 
 def test_the_note_counts_and_names_some():

@@ -2,6 +2,7 @@
 leaves the site.
 """
 
+import csv
 import json
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedward.lab.local import LocalTransport
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
-from fedward.sites.headers import IDENTIFYING, header_notes
+from fedward.sites.headers import IDENTIFYING, header_notes, patient_numbers
 from fedward.sites.leaks import leaks_between
 from running import run_local
 from tiny import tiny
@@ -88,6 +89,26 @@ def test_a_csv_without_groups_takes_patients_too(tmp_path):
     assert pool.data_spec()["channels"] == 1
 
 
+@pytest.mark.parametrize(
+    ("issuers", "numbers"),
+    [
+        (("", "", ""), [1, 1, 1]),
+        (("north", "south", "north"), [1, 2, 1]),
+        (("north", "", "north"), [1, 1, 1]),
+        (("north", "south", ""), [1, 1, 1]),
+    ],
+)
+def test_an_id_without_its_issuer_may_be_any_of_these_patients(tmp_path, issuers, numbers):
+    """To take two patients for one puts none of them into training and into test."""
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    paths = [
+        save(tmp_path / f"{index}", values, PatientID="7", IssuerOfPatientID=issuer)
+        for index, issuer in enumerate(issuers)
+    ]
+    another = save(tmp_path / "another", values, PatientID="8", IssuerOfPatientID="north")
+    assert patient_numbers([*paths, another]) == [*numbers, max(numbers) + 1]
+
+
 def test_ids_of_nobody_group_nothing(tmp_path):
     assert not read_folder(clinic(tmp_path / "empty", 4, known=False)).grouped
     same = read_folder(clinic(tmp_path / "same", 4, PatientID="ANONYMOUS"))
@@ -101,6 +122,19 @@ def test_a_patient_in_two_splits_of_the_data_is_refused(tmp_path):
     with pytest.raises(DataError, match="each group") as caught:
         read_folder(tmp_path / "scans")
     assert SECRET not in str(caught.value)
+
+
+def test_new_splits_hold_a_patient_once_whom_those_of_the_data_share(tmp_path):
+    for split in ("train", "test"):
+        clinic(tmp_path / "scans" / split, 16)
+    partition(tmp_path / "scans", tmp_path / "sites", Wanted(sites=2, resplit=True))
+    places = {}
+    for path in (tmp_path / "sites").glob("site-*.csv"):
+        for row in csv.DictReader(path.open()):
+            places.setdefault(row["group"], []).append((path.stem, row["split"]))
+    assert [len(found) for found in places.values()] == [4] * 16
+    assert all(len(set(found)) == 1 for found in places.values())
+    assert {found[0][1] for found in places.values()} == {"train", "val", "test"}
 
 
 def site_of(folder, **more):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dicom_files import dataset, save
+from fedward.errors import DataError
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
@@ -69,6 +70,24 @@ def test_pictures_and_damaged_ones_are_images(tmp_path):
     assert "with Rows, found none" in decode_files([damaged], 16, 1, None, "s").failed[0].reason
 
 
+@pytest.mark.parametrize("name", ["x.dcm", "x.DCM", "x.ima", "x.dicom"])
+def test_a_file_that_is_called_dicom_is_an_image_however_damaged(tmp_path, name):
+    """An interrupted copy leaves empty files, or zeros."""
+    for content in (b"", b"\0" * 400):
+        (tmp_path / name).write_bytes(content)
+        assert is_image(tmp_path / name)
+
+
+def test_many_damaged_files_of_a_class_are_not_left_out_as_another_kind(tmp_path):
+    for patient in range(40):
+        folder = tmp_path / "export" / ("benign", "malignant")[patient % 2]
+        picture(folder / f"{patient}.dcm", patient, patient)
+        if patient % 8 == 0:
+            (folder / f"{patient}.dcm").write_bytes(b"")
+    with pytest.raises(DataError, match=r"5 of 40 that cannot, .*benign/0\.dcm.* an empty file"):
+        partition(tmp_path / "export", tmp_path / "sites", Wanted(sites=2))
+
+
 def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
     root = tmp_path / "export"
     for patient in range(40):
@@ -80,11 +99,14 @@ def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
             (folder / name).write_bytes(b"\0\5\x16\7")
     report(root / "benign" / "DICOMDIR", "Media Storage Directory")
     text = " ".join(partition(root, tmp_path / "sites", Wanted(sites=2)).split())
-    assert (
-        "Left out: 41 DICOM objects without a picture (Comprehensive SR 40, Media Storage "
-        "Directory 1)." in text
-    )
-    assert "which are not those of images: 80 files (.db 40, .ini 40)." in " ".join(text.split())
+    assert "Listed: 201 files. Used: 80. Left out: 121, " in text
+    for item in (
+        "40: a DICOM object without a picture: Comprehensive SR: ",
+        "1: a DICOM object without a picture: Media Storage Directory: benign/DICOMDIR",
+        "40: .db is no ending of an image: ",
+        "40: .ini is no ending of an image: ",
+    ):
+        assert f"- {item}" in text
     assert "80 DICOM files are grouped by PatientID into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 80  # sample_id and image
@@ -120,8 +142,8 @@ def test_partition_leaves_out_the_reports_that_a_csv_lists(tmp_path):
         rows += [f"IM{patient},{label}", f"SR{patient},{label}"]
     (tmp_path / "list.csv").write_text("\n".join(rows))
     text = " ".join(partition(tmp_path / "list.csv", tmp_path / "sites", Wanted(sites=2)).split())
-    assert "Rows: 80; 40 used, 40 without a picture." in text
-    assert "Left out: 40 DICOM objects without a picture (Comprehensive SR 40)." in text
+    assert "Listed: 80 rows. Used: 40. Left out: 40, " in text
+    assert "- 40: a DICOM object without a picture: Comprehensive SR: line 3 (SR0), " in text
     assert "40 DICOM files are grouped by PatientID into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 40  # sample_id and image

@@ -2,6 +2,7 @@
 padding, numbers and transfer syntaxes.
 """
 
+import io
 import struct
 from pathlib import Path
 
@@ -19,12 +20,87 @@ from fedward.sites.rendering import windowed
 RAMP = np.arange(4096, dtype=np.uint16).reshape(64, 64)
 PYDICOMS_OWN = Path(pydicom.__file__).parent / "data" / "test_files"
 HTJ2K = "1.2.840.10008.1.2.4.201"
+JPEG = "1.2.840.10008.1.2.4.50"
+RED = (200, 40, 40)
 TWELVE = {"BitsStored": 12, "WindowCenter": 2048, "WindowWidth": 4096}
 TWELVE_BITS_SHOWN = np.round(RAMP / 4095 * 255)
 
 
 def shown(folder, values, window=None, **tags):
     return np.asarray(open_dicom(save(folder / "x", values, **tags), window))
+
+
+# --- colours
+
+
+def red_jpeg(held: str, sampling: int = 0, adobe: bytes = b"") -> bytes:
+    """Return a red JPEG that holds RGB or YCbCr, and does not say which unless Adobe's way."""
+    red = Image.new("RGB", (32, 32), RED)
+    # Pillow writes the bands of YCbCr as they are.
+    bands = red if held == "YCbCr" else Image.merge("YCbCr", red.split())
+    content = io.BytesIO()
+    bands.save(content, "JPEG", quality=95, subsampling=sampling)
+    start, jfif, rest = np.split(np.frombuffer(content.getvalue(), np.uint8), [2, 20])
+    assert jfif.tobytes().startswith(b"\xff\xe0\0\x10JFIF")
+    said = adobe and b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0" + adobe
+    return start.tobytes() + said + rest.tobytes()
+
+
+def shown_jpeg(folder, frame, header):
+    made = dataset(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation=header)
+    made.file_meta.TransferSyntaxUID = JPEG
+    made.PixelData = pydicom.encaps.encapsulate([frame])
+    made["PixelData"].is_undefined_length = True
+    made.save_as(folder / "x", enforce_file_format=True)
+    return np.asarray(open_dicom(folder / "x"))
+
+
+@pytest.mark.parametrize(
+    ("frame", "header"),
+    [
+        (red_jpeg("YCbCr"), "YBR_FULL_422"),
+        (red_jpeg("RGB"), "RGB"),
+        (red_jpeg("YCbCr", sampling=1), "RGB"),
+        (red_jpeg("YCbCr", sampling=2), "RGB"),
+        (red_jpeg("YCbCr", adobe=b"\1"), "RGB"),
+        (red_jpeg("YCbCr", sampling=2, adobe=b"\1"), "YBR_FULL_422"),
+        (red_jpeg("RGB", adobe=b"\0"), "RGB"),
+        (red_jpeg("RGB", adobe=b"\0"), "YBR_FULL"),
+        (red_jpeg("RGB", adobe=b"\0"), "YBR_FULL_422"),
+    ],
+)
+def test_a_jpeg_shows_how_it_holds_colours_whatever_its_header_says(tmp_path, frame, header):
+    """Without its own sign, the header is right."""
+    colours = shown_jpeg(tmp_path, frame, header)
+    assert np.abs(colours.astype(int) - RED).max() <= 2
+
+
+def test_each_frame_shows_how_it_holds_colours(tmp_path):
+    frames = [red_jpeg("RGB", adobe=b"\0"), red_jpeg("YCbCr", adobe=b"\1")]
+    made = dataset(np.zeros((32, 32, 3), np.uint8), NumberOfFrames=2)
+    made.file_meta.TransferSyntaxUID = JPEG
+    made.PixelData = pydicom.encaps.encapsulate(frames)
+    made["PixelData"].is_undefined_length = True
+    made.save_as(tmp_path / "x", enforce_file_format=True)
+    for number in (0, 1):
+        colours = np.asarray(open_frame(tmp_path / "x", number))
+        assert np.abs(colours.astype(int) - RED).max() <= 2
+
+
+def test_a_grey_jpeg_is_none_of_colours(tmp_path):
+    content = io.BytesIO()
+    Image.new("L", (32, 32), 100).save(content, "JPEG")
+    with pytest.raises(BadRow, match="3 samples a pixel, as the header says, found 1"):
+        shown_jpeg(tmp_path, content.getvalue(), "RGB")
+
+
+def test_unpacked_colours_under_the_header_of_packed_ones_are_named(tmp_path):
+    """Nothing says whether they are RGB or YBR_FULL."""
+    values = np.full((8, 6, 3), 90, np.uint8)
+    with pytest.raises(
+        BadRow, match=r"two thirds of 144 bytes .* found 144, .* correct Photometric"
+    ):
+        shown(tmp_path, values, PhotometricInterpretation="YBR_FULL_422")
 
 
 # --- tables

@@ -1,12 +1,14 @@
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from fedward.lab.synthetic import synthetic_site
+from fedward.operation.next_step import next_after_doctor
 from fedward.sites import doctor, site_csv
-from fedward.sites.doctor import contact_sheet, examine, run
+from fedward.sites.doctor import contact_sheet, examine, run, sheet_font
 from fedward.sites.files import LeftOut
 from file_modes import modes
 
@@ -18,6 +20,7 @@ def test_a_clean_site(hospital, tmp_path, capsys):
     text = capsys.readouterr().out
     assert "site-1: 40 images, 16x16, RGB" in text
     assert "labels seen: 12 of 24 training images (50%)" in text
+    assert "It shows patients' images: delete it" in text
     assert max(map(len, text.split("Contact sheet")[0].splitlines())) <= 80
     with Image.open(tmp_path / "out" / "site-1-contact-sheet.png") as sheet:
         assert sheet.size[0] > 500
@@ -37,6 +40,32 @@ def test_long_names_fit_80_columns_and_the_contact_sheet(hospital, tmp_path):
     contact_sheet(report.data, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 12 * 80 + 60 * 4
+
+
+def test_the_sheet_has_letters_with_accents():
+    font = sheet_font()
+
+    def glyph(letter):
+        mask = font.getmask(letter)
+        return mask.size, bytes(mask)
+
+    missing = glyph("\uffff")
+    glyphs = [glyph(letter) for letter in "äöüßéèçñåøłščğ"]
+    assert missing not in glyphs
+    assert len(set(glyphs)) == len(glyphs)
+
+
+def test_counts_are_told_where_the_sheet_cannot_be_written(hospital, tmp_path, capsys):
+    file = tmp_path / "a file"
+    file.touch()
+    assert run(hospital.write(labelled=0.5), hospital.spec, file) == 1
+    text = capsys.readouterr().out
+    assert "labels seen: 12 of 24 training images (50%)" in text
+    end = " ".join(text.split("contact sheet")[1].split())
+    assert end == (
+        f"{file}/site-1-contact-sheet.png: expected a place that can be written, found file "
+        "exists. Name another folder with --out."
+    )
 
 
 def test_the_same_picture_in_two_splits_is_a_leak(hospital, tmp_path, capsys):
@@ -81,11 +110,42 @@ def test_rows_that_are_rejected_for_one_reason_share_a_line(hospital, tmp_path, 
     hospital.rows[9][2] = "MOLE"
     text = " ".join(examine(hospital.write(max_rejected=1.0), hospital.spec).text().split())
     assert "Rejected rows: 4" in text
-    assert text.count("WART") == 1
+    assert text.count("found 'WART'") == 1
     assert "3 rows (4, 5, 9), the first s002: " in text
     assert "row 11 (s009): " in text
     assert run(hospital.write(max_rejected=0.0), hospital.spec, tmp_path) == 1
     assert "- 3 rows (4, 5, 9), the first s002: " in capsys.readouterr().out
+
+
+def test_a_row_is_listed_under_each_of_its_reasons(hospital, tmp_path, capsys):
+    """Mending the label would not make an empty or missing image usable."""
+    for index in (2, 3, 7):
+        hospital.rows[index][2] = "WART"
+    (hospital.folder / hospital.rows[3][1]).write_bytes(b"")
+    (hospital.folder / hospital.rows[7][1]).unlink()
+    labels = {"Naevus": "NV", "Melanom": "MEL"}
+    reason = (
+        "3 rows (4, 5, 9), the first s002: expected a label of the site (Melanom, Naevus) or a "
+        "class of the job (MEL, NV, BCC), found 'WART' (if it is for example BCC, write labels: "
+        "{'WART': \"BCC\"} into the site file)"
+    )
+    for most in (1.0, 0.0):
+        status = run(hospital.write(labels=labels, max_rejected=most), hospital.spec, tmp_path)
+        text = " ".join(capsys.readouterr().out.split())
+        assert status == (most == 0)
+        assert "Rejected rows: 3, some for several reasons - 3 rows" in text
+        assert reason in text
+        assert "row 5 (s003): expected a whole image, found an empty file" in text
+        assert "row 9 (s007): expected an image file, found none at" in text
+
+
+def test_the_next_step_of_a_single_file_is_called_a_trial(hospital, monkeypatch):
+    file = hospital.write(labelled=0.5)
+    monkeypatch.chdir(file.parent)
+    assert next_after_doctor(Path(file.name), hospital.spec) == [
+        f"{file.name} is the only site file in {file.parent}: the run is a trial of it.",
+        f"Next: fedward run ssfl --site-files {file.parent}",
+    ]
 
 
 def test_no_labels_are_told(hospital):

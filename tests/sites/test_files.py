@@ -7,7 +7,7 @@ import pytest
 
 from fedward.sites import named_sites
 from fedward.sites.decoding import BadRow
-from fedward.sites.files import LeftOut, files_below, locate
+from fedward.sites.files import LeftOut, conversions, files_below, locate
 from fedward.sites.image_paths import ImageFinder
 
 OF_MACHINES = ("@eaDir", "#recycle", "__MACOSX", ".cache")
@@ -27,6 +27,24 @@ def test_copies_that_machines_keep_are_no_images(tmp_path):
     finder = ImageFinder(tmp_path)
     assert finder.find("left.png") == "a/left.png"
     assert finder.unlisted() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Kopf 1.mgz", "Volumes of other formats must be converted to NIfTI (.nii.gz)."),
+        ("scan.IMG", "Volumes of other formats must be converted to NIfTI (.nii.gz)."),
+        ("x.GIF", "GIF: convert to PNG."),
+        ("notes.txt", ""),
+        ("a.nii.gz", ""),
+    ],
+)
+def test_other_formats_are_named_with_what_to_convert_them_to(tmp_path, name, said):
+    (tmp_path / name).write_bytes(b"x")
+    assert conversions([tmp_path / name, tmp_path / name]) == said
+    left_out = LeftOut()
+    left_out.images([tmp_path / name])
+    assert said in " ".join(left_out.notes())
 
 
 def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):

@@ -16,7 +16,7 @@ from fedward.lab.partition.cut import Wanted, partition
 from fedward.labels import class_counts, known, strata
 from fedward.operation.next_step import next_after_doctor
 from fedward.sites import Images, load_site
-from fedward.sites.check import site_problems
+from fedward.sites.check import read_sites
 from fedward.sites.doctor import examine, run
 from findings import FINDINGS, SPEC, write_findings
 
@@ -60,9 +60,10 @@ def test_an_empty_cell_is_no_label_and_no_finding_is_one(tmp_path):
     assert labels == {"0.png": [1, 0, 0], "1.png": [1, 1, 0], "2.png": [0, 0, 0]}
     assert unlabelled == ["3.png"]
     assert rejected == {
-        "4.png": "expected a label among Mass, Edema, Hernia, found 'mass|Edema' "
+        "4.png": "expected a class of the job (Mass, Edema, Hernia), found 'mass|Edema' "
         '(if it is Mass, write labels: {"mass": "Mass"} into the site file)',
-        "5.png": "expected a label among Mass, Edema, Hernia, found 'Nodule'",
+        "5.png": "expected a class of the job (Mass, Edema, Hernia), found 'Nodule' (if it is for "
+        "example Hernia, write labels: {'Nodule': \"Hernia\"} into the site file)",
         "6.png": "expected No Finding alone, found 'Edema|No Finding'",
     }
 
@@ -195,10 +196,10 @@ def test_other_numbers_are_rejected(tmp_path, labels, reason):
 def test_the_other_kind_of_labels_is_refused_before_a_run(tmp_path):
     folder = write_findings(tmp_path)
     single = SPEC.model_copy(update={"multi_label": False})
-    found = site_problems(["site-1"], [folder], single)["site-1"]
+    found = read_sites(["site-1"], [folder], single).problems["site-1"]
     assert "expected one label an image (N,), found (90, 3)" in found
     assert "set data.multi_label=true" in found
-    assert not site_problems(["site-1", "site-2"], [folder], SPEC)
+    assert not read_sites(["site-1", "site-2"], [folder], SPEC).problems
     arrays = dict(np.load(tmp_path / "chest.npz"))
     np.savez(
         tmp_path / "chest.npz",
@@ -206,7 +207,7 @@ def test_the_other_kind_of_labels_is_refused_before_a_run(tmp_path):
     )
     assert (
         "expected 0 or 1 for each class (N, C), found (90,)"
-        in site_problems(["site-1"], [folder], SPEC)["site-1"]
+        in read_sites(["site-1"], [folder], SPEC).problems["site-1"]
     )
 
 
@@ -390,9 +391,9 @@ def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):
     file = columns_of_findings(tmp_path)
     partition(file, tmp_path / "cut", Wanted(sites=1, findings=("Edema", "Mass, left")))
     single = DataSpec(classes=("Mass", "Edema"))
-    (problem,) = site_problems(["site-1"], [tmp_path / "cut"], single).values()
+    (problem,) = read_sites(["site-1"], [tmp_path / "cut"], single).problems.values()
     assert 'found "Mass, left", No Finding' in problem
     assert "(--set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
     several = single.model_copy(update={"multi_label": True})
-    (problem,) = site_problems(["site-1"], [tmp_path / "cut"], several).values()
+    (problem,) = read_sites(["site-1"], [tmp_path / "cut"], several).problems.values()
     assert "(--set \"data.classes=[Edema, 'Mass, left']\")" in problem

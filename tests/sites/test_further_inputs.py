@@ -164,7 +164,8 @@ def test_masks_beside_their_images_are_left_out_and_counted(tmp_path):
     masked = ["A/a (1).png", "A/a (1)_mask.png", "A/a (1)_mask_1.png", "B/2.png"]
     pool = read_folder(lay(tmp_path, [*masked, "B/2_segmentation.png", "B/swim mask.png"]))
     assert pool.labels.tolist() == [0, 1, 1]
-    assert any(note.endswith("which are left out: 3.") for note in pool.notes)
+    masks = [image for image in pool.left_out if image.reason.startswith("a mask beside")]
+    assert len(masks) == 3
 
 
 def test_blanks_around_the_name_of_a_class_do_not_count(tmp_path):
@@ -174,8 +175,12 @@ def test_blanks_around_the_name_of_a_class_do_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["A/1.heic", "B/1.webp"], r"2 files \(\.heic 1, \.webp 1\).* converted to PNG"),
+        (["A/1.heic", "B/1.webp"], r"2 files \(\.heic 1, \.webp 1\)\. HEIC: convert to PNG\. WebP"),
         (["A/1.heic", "B/1.png"], "found images of B alone"),
+        (
+            ["1.mgz", "2.mgz"],
+            r"2 files \(\.mgz 2\)\. Volumes .* converted to NIfTI \(\.nii",
+        ),
         (["x/train/A/1.png", "x/train/B/1.png", "x/test/A/1.png"], r"below, name \S*/x\."),
         (["train/x/A/1.png", "train/x/B/1.png"], r"below, name \S*/train/x\."),
     ],

@@ -197,7 +197,7 @@ def test_few_hidden_pictures_are_left_out_with_the_window_that_shows_them(tmp_pa
     rendering = Rendering(window=(1000.0, 300.0))
     text = partition(tmp_path / "scans", tmp_path / "sites", Wanted(sites=1, rendering=rendering))
     text = " ".join(text.split())
-    assert "2 of 48 images are left out" in text
+    assert "Listed: 48 files. Used: 46. Left out: 2, " in text
     assert "In another one it can be seen: --window 1200 600." in text
 
 

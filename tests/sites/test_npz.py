@@ -9,7 +9,8 @@ from fedward.errors import DataError
 from fedward.label_kinds import ONE_LABEL
 from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
-from fedward.sites.npz import load_npz, read_split
+from fedward.sites.facts import read_facts
+from fedward.sites.npz import load_npz, read_split, site_images
 from fedward.sites.site_file import read_site_file
 from fedward.sites.stored_images import JoinedImages, StoredImages
 
@@ -81,6 +82,30 @@ def test_joined_arrays_are_read_as_one(tmp_path):
     np.savez(tmp_path / "b.npz", d=np.zeros((2, 4, 4), np.uint8))
     with pytest.raises(DataError, match=r"here: expected images of one size .*\(4, 4\), \(4, 5\)"):
         JoinedImages([*parts, StoredImages(tmp_path / "b.npz", "d", "here")], "here")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"indices": {"train": [3, 1], "test": [2]}},
+        {"indices": {"train": [90, 1], "val": [61, 2]}, "joined": True},
+    ],
+)
+def test_all_that_names_an_image_names_it_alike(tmp_path, fields):
+    write(tmp_path)
+    file = read_site_file(site(tmp_path, **fields))
+    data = load_site(site(tmp_path, **fields), SPEC)
+    pixels = {}
+    for images, id_of in site_images(file, ONE_LABEL):
+        pixels |= dict(zip(id_of.values(), images.read(id_of), strict=True))
+    own = {
+        name: image
+        for part in SETS
+        for name, image in zip(getattr(data, part).ids, getattr(data, part).pixels, strict=True)
+    }
+    assert pixels.keys() == own.keys() == read_facts(file, SPEC.classes, ONE_LABEL).keys()
+    assert all(np.array_equal(pixels[name], own[name]) for name in own)
 
 
 def test_a_joined_file_without_labels_is_refused_plainly(tmp_path):

@@ -150,6 +150,6 @@ def test_other_site_files_are_kept_and_nothing_is_written(tmp_path):
     edited.write_text(edited.read_text() + "processes: 2\n")
     (tmp_path / "out" / "site-1.yaml").unlink()
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    with pytest.raises(ConfigError, match=r"site-2\.yaml: .*edited by hand"):
+    with pytest.raises(ConfigError, match=r"site-2\.yaml, .*edited by hand"):
         write_site_files(layout, tmp_path, tmp_path / "out")
     assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before

@@ -15,9 +15,12 @@ from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.lab.partition.csv_groups import row_groups
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.pool import ClassesError, take_classes
 from fedward.sites import load_site
+from fedward.sites.table import Record
 
 DIAGNOSES = ("nevus", "melanoma", "")
 
@@ -154,6 +157,48 @@ def test_a_patient_in_two_splits_of_a_csv_is_refused(tmp_path):
         read_csv(table(tmp_path / "t.csv", rows), tmp_path)
 
 
+def test_a_row_without_a_patient_stays_with_its_lesion(tmp_path):
+    whose = [("P1", "L1"), ("", "L1"), ("", "L2"), ("unknown", "L2"), ("", ""), ("P2", "")]
+    rows = [["image", "label", "patient_id", "lesion_id"]]
+    for number, (patient, lesion) in enumerate(whose):
+        picture(tmp_path / f"{number}.png", number)
+        rows.append([f"{number}.png", "AB"[number % 2], patient, lesion])
+    pool = read_csv(table(tmp_path / "t.csv", rows), tmp_path)
+    assert pool.groups == ["P1", "P1", "lesion_id L2", "lesion_id L2", "4.png", "P2"]
+    assert "Rows without patient_id that stay together by lesion_id: 3." in pool.notes
+    assert "Rows without patient_id, each of which counts as a patient of its own: 1." in pool.notes
+    # Who names a column means this one.
+    named = CsvOptions(columns={"group": "patient_id"})
+    pool = read_csv(tmp_path / "t.csv", tmp_path, named)
+    assert pool.groups == ["P1", "1.png", "2.png", "3.png", "4.png", "P2"]
+
+
+def test_a_column_of_kinds_is_none_of_lesions():
+    """Few values of many images each would make a few large groups of what belongs to many."""
+    records = [
+        Record(line, {"patient": "", "lesion": ("nevus", "melanoma")[line % 2]})
+        for line in range(50)
+    ]
+    assert set(row_groups(records, "patient", ["lesion"]).of_lines.values()) == {""}
+    ids = row_groups(records[:40], "patient", ["lesion"]).of_lines
+    assert set(ids.values()) == {"lesion nevus", "lesion melanoma"}
+
+
+def test_new_splits_hold_a_patient_once_whom_those_of_a_csv_share(tmp_path):
+    rows = [["image", "label", "patient", "split"]]
+    for number in range(80):
+        picture(tmp_path / f"{number}.png", number)
+        split = "elsewhere" if number == 0 else ("train", "test")[number % 4 == 3]
+        rows.append([f"{number}.png", "AB"[number % 2], f"P{number // 4}", split])
+    partition(table(tmp_path / "t.csv", rows), tmp_path / "out", Wanted(sites=2, resplit=True))
+    places = {}
+    for path in (tmp_path / "out").glob("site-*.csv"):
+        for row in csv.DictReader(path.open()):
+            places.setdefault(row["group"], []).append((path.stem, row["split"]))
+    assert [len(found) for found in places.values()] == [4] * 20
+    assert all(len(set(found)) == 1 for found in places.values())
+
+
 def test_few_bad_rows_are_left_out_and_many_refused(tmp_path):
     rows = [["image", "label"]]
     for index in range(40):
@@ -161,8 +206,9 @@ def test_few_bad_rows_are_left_out_and_many_refused(tmp_path):
         rows.append([f"{index}.png", "AB"[index % 2]])
     pool = read_csv(table(tmp_path / "t.csv", [*rows, ["gone.png", "A"], ["39.png"]]), tmp_path)
     assert len(pool.labels) == 40
-    assert (
-        "2 of 42 images are left out, the first: line 43: expected 2 cells, found 1." in pool.notes
+    assert pool.left_out == (
+        (("gone.png", 42), "expected an image file, found none at 'gone.png'"),
+        (("", 43), "expected 2 cells, found 1"),
     )
     with pytest.raises(
         DataError, match=r"3 of 43 that cannot, the first: line 42: .*'gone.png'.*--images"
@@ -240,7 +286,8 @@ def test_folders_are_classes_in_natural_order(tmp_path):
     (root / ".cache").mkdir()
     text = partition(root, tmp_path / "sites", Wanted(sites=2, labelled=0.5))
     assert "Classes: grade 2, grade 10." in text
-    assert "which are not those of images: 1 file (.txt 1)." in text
+    assert "Listed: 91 files. Used: 90. Left out: 1, " in text
+    assert "1: .txt is no ending of an image: grade 2/notes.txt" in text
     found = loaded(tmp_path / "sites")
     everything = set.union(*(ids for data in found.values() for ids in sets(data).values()))
     assert everything == {f"grade 10/{i}.png" for i in range(30)} | {
@@ -274,6 +321,47 @@ def test_a_csv_in_a_folder_of_classes_is_pointed_out(tmp_path):
     assert "meta.csv" in " ".join(read_folder(root).doubts)
 
 
+@pytest.mark.parametrize("cell", ["{}/{}.png", "/data/eyes/{}/{}", "D:\\eyes\\{}\\{}.png"])
+def test_folders_beside_a_csv_of_their_images_are_no_classes_by_themselves(tmp_path, cell):
+    root = folders(tmp_path / "eyes", {"Bern": 20, "Zug": 20})
+    rows = [
+        [cell.format(place, number), "ab"[number % 2]]
+        for place in ("Bern", "Zug")
+        for number in range(20)
+    ]
+    table(root / "befunde.csv", [["Datei", "Befund"], *rows], delimiter=";")
+    with pytest.raises(DataError, match=r"found befunde\.csv, whose rows name images") as refusal:
+        read_folder(root)
+    assert f"`fedward partition {root / 'befunde.csv'}`" in str(refusal.value)
+    assert "--classes Bern Zug" in str(refusal.value)
+    assert read_folder(root, ["Bern", "Zug"]).classes == ("Bern", "Zug")
+
+
+def test_a_csv_of_other_images_or_of_an_earlier_cut_is_no_list(tmp_path):
+    root = folders(tmp_path / "eyes", {"A": 30, "B": 30})
+    rows = [[f"A/{number + 900}.png", f"{number}"] for number in range(20)]
+    table(root / "staff.csv", [["image", "label"], *rows])
+    for name in ("B/note.gif", "note.gif"):
+        (root / name).write_bytes(b"GIF89a")
+    wanted = Wanted(sites=2)
+    first = partition(root, root, wanted)
+    assert "- 2: GIF: convert to PNG: B/note.gif, note.gif" in first
+    assert {path.name for path in root.glob("*.csv")} == {
+        "left_out.csv",
+        "site-1.csv",
+        "site-2.csv",
+        "staff.csv",
+    }
+    assert partition(root, root, wanted) == first
+    for name in ("B/note.gif", "note.gif"):
+        (root / name).unlink()
+    assert "Used: 60." in partition(root, root, wanted)
+    assert not (root / "left_out.csv").exists()
+    (root / "left_out.csv").write_text("mine")
+    partition(root, root, wanted)
+    assert (root / "left_out.csv").read_text() == "mine"
+
+
 def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     root = folders(tmp_path / "eyes", {"A": 40, "B": 40})
     picture(tmp_path / "secret.png")
@@ -283,11 +371,11 @@ def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     os.link(root / "A" / "1.png", root / "B" / 'a "quoted", broken\nname.png')
     pool = read_folder(root)
     assert len(pool.labels) == 81
-    (note,) = pool.notes
-    assert note.startswith(
-        "2 of 83 images are left out, the first: 'A/link.png': expected a path inside"
-    )
-    partition(root, tmp_path / "sites", Wanted(sites=2, contradicting="kept"))
+    assert pool.notes == ()
+    assert [image.origin.image for image in pool.left_out] == ["A/link.png", "B/\udcff.png"]
+    assert pool.left_out[0].reason.startswith("expected a path inside")
+    text = partition(root, tmp_path / "sites", Wanted(sites=2, contradicting="kept"))
+    assert "expected a name in UTF-8, found another: rename it: 'B/\\udcff.png'" in text
     found = loaded(tmp_path / "sites").values()
     assert 'B/a "quoted", broken\nname.png' in set.union(
         *(ids for data in found for ids in sets(data).values())
@@ -313,6 +401,19 @@ def test_damaged_images_are_told_and_one_readable_one_is_enough(tmp_path):
         read_folder(tmp_path)
     picture(tmp_path / "B" / "2.png", size=(300, 400))
     assert read_folder(tmp_path).data_spec()["image_size"] == 224
+
+
+@pytest.mark.parametrize(
+    ("most", "too_many"),
+    [
+        ([f"class {number}" for number in range(1000)], [f"{number}" for number in range(1001)]),
+        (["a" * 200, "b"], ["a" * 201, "b"]),
+    ],
+)
+def test_classes_that_no_job_can_have_are_refused_before_the_cut(most, too_many):
+    assert set(take_classes(most).classes) == set(most)
+    with pytest.raises(ClassesError, match="at most 1000 classes, whose names have at most 200"):
+        take_classes(too_many)
 
 
 # --- the command
@@ -463,6 +564,43 @@ def test_wrong_use_is_told_with_what_to_do(tmp_path, monkeypatch, capsys, words,
     assert not (tmp_path / "sites").exists()
 
 
+@pytest.mark.parametrize(
+    ("out", "found"),
+    [("eyes/A/0.png/sites", "eyes/A/0.png, which is no folder"), ("old", "found site-3.yaml")],
+)
+def test_a_folder_that_cannot_be_used_is_refused_before_an_image_is_opened(
+    tmp_path, monkeypatch, out, found
+):
+    monkeypatch.chdir(tmp_path)
+    root = folders(tmp_path / "eyes", {"A": 20, "B": 20})
+    partition(root, Path("old"), Wanted(sites=3, val=0, test=0))
+    for path in root.rglob("*.png"):
+        path.write_bytes(b"nothing could be read of it")
+    with pytest.raises(ConfigError, match=rf"{found}.*[Nn]ame another"):
+        partition(root, Path(out), Wanted(sites=2, val=0, test=0))
+
+
+def test_the_name_that_is_proposed_is_said(clinic, tmp_path):
+    text = " ".join(partition(clinic / "meta.csv", tmp_path / "sites", Wanted(sites=2)).split())
+    assert 'titled with the name in it, "meta", which is that of the data set\'s file' in text
+    assert json.loads((tmp_path / "sites" / "data.json").read_text())["name"] == "meta"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Kopf 1.mgz", "Volumes of other formats must be converted to NIfTI (.nii.gz). Name the f"),
+        ("x.gif", "found a file of a kind that is not read. GIF: convert to PNG. Name the f"),
+        ("x.png", "found one image. Name the folder of the images, or a CSV."),
+    ],
+)
+def test_a_single_file_is_no_table(tmp_path, name, said):
+    (tmp_path / name).write_bytes(b"\x1f\x8b")
+    with pytest.raises(ConfigError) as refusal:
+        partition(tmp_path / name, tmp_path / "sites", Wanted(sites=2))
+    assert said in str(refusal.value)
+
+
 def test_one_thumbnail_does_not_decide_the_proposed_size(tmp_path):
     for number, side in enumerate((16, 40, 48, 40, 40, 300)):
         picture(tmp_path / "ab"[number % 2] / f"{number}.png", number, (side, side + 8))
@@ -479,10 +617,11 @@ def test_images_at_no_site_are_counted_by_reason(tmp_path):
         rows.append(f"{number}.png,{'ab'[number // 2 % 2]},{patient},{place}")
     (tmp_path / "t.csv").write_text("\n".join(rows))
     text = " ".join(partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place")).split())
+    assert "Listed: 120 rows. Used: 115. Left out: 5, each with its reason in " in text
     assert (
-        "Images at no site: 4 have no value in place, 1 belong to a group that has more images at "
-        "another site."
-    ) in text
+        "- 4: no value in place: line 2 (0.png), line 3 (1.png), line 4 (2.png) and 1 more - 1: in "
+        "a group that has more images at another site: line 113 (111.png)"
+    ) in text.replace("line 115 (113.png)", "line 113 (111.png)")
 
 
 def test_many_images_whose_group_is_elsewhere_are_said_last(tmp_path):
@@ -494,9 +633,9 @@ def test_many_images_whose_group_is_elsewhere_are_said_last(tmp_path):
         rows.append(f"{number}.png,{'ab'[number // 2 % 2]},{group},{'AB'[number % 2]}")
     (tmp_path / "t.csv").write_text("\n".join(rows))
     text = partition(tmp_path / "t.csv", tmp_path / "cut", Wanted(by="place"))
-    assert "Images at no site" not in text
+    assert "Used: 98. Left out: 22, " in text
     assert " ".join(text.split("\n\n")[2].split()) == (
-        "22 of 120 images are left out: they belong to a group that has more images at another "
+        "22 of 120 images are left out: they are in a group that has more images at another "
         "site, and a group stays together. If the groups are wrong, name another column of groups "
         "(--columns group=COLUMN) or none (--columns group=)."
     )
@@ -544,5 +683,7 @@ def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
     larger = folders(tmp_path / "larger", {"A": 13, "B": 12})
     (larger / "B" / "3.png").write_bytes(b"\x89PNG damaged")
     text = partition(larger, tmp_path / "sites", Wanted(sites=1, val=0, test=0))
-    assert "1 of 25 images are left out, the first: B/3.png: " in text.replace("\n", " ")
+    text = " ".join(text.split())
+    assert "Listed: 25 files. Used: 24. Left out: 1, each with its reason in " in text
+    assert "to PNG of 8 bits: B/3.png" in text
     assert not loaded(tmp_path / "sites")["site-1"].rejected

@@ -18,7 +18,7 @@ from fedward.lab.partition.label_choices import LabelChoices
 from fedward.operation.data_spec import data_spec
 from fedward.operation.next_step import next_after_doctor
 from fedward.sites import load_site
-from fedward.sites.check import site_problems
+from fedward.sites.check import read_sites
 
 COUNTS = {"train": 120, "val": 24, "test": 40}
 
@@ -348,6 +348,17 @@ def test_a_patient_in_two_splits_is_refused(tmp_path):
         DataError, match=r"each group .* in one split, found 1 in several, such as 5005"
     ):
         read_npz(grey(tmp_path, **groups))
+    file = grey(tmp_path, **groups)
+    partition(file, tmp_path / "sites", Wanted(sites=2, resplit=True))
+    # The images are counted through all splits of the file.
+    patients = np.concatenate([groups[f"{split}_patient"] for split in COUNTS])
+    places = {}
+    for path in (tmp_path / "sites").glob("site-*.yaml"):
+        for split, rows in yaml.safe_load(path.read_text())["indices"].items():
+            for row in rows:
+                places.setdefault(patients[row], set()).add((path.stem, split))
+    assert len(places) == len(set(patients))
+    assert all(len(found) == 1 for found in places.values())
 
 
 @pytest.mark.parametrize(
@@ -397,15 +408,18 @@ def test_an_image_without_a_hospital_has_none_of_the_names(tmp_path):
     file = pooled(tmp_path, source=source)
     assert read_npz(file).columns["source"][:9] == [""] * 6 + ["north"] * 3
     text = partition(file, tmp_path / "sites", Wanted(by="source"))
-    assert "6 have no value in source" in text
+    assert "- 6: no value in source: train-" in text
     indices = [site["indices"] for site in sites(tmp_path / "sites").values()]
     used = sorted(index for own in indices for split in own.values() for index in split)
     assert used == list(range(6, 90))
 
 
-def test_numbers_are_names_in_all_splits_or_in_none(tmp_path):
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, np.uint64])
+def test_numbers_are_names_in_all_splits_or_in_none(tmp_path, dtype):
     """A test image of a hospital beyond the names: no hospital has a name and a number."""
-    columns = {f"{split}_source": np.arange(count) % 2 for split, count in COUNTS.items()}
+    columns = {
+        f"{split}_source": (np.arange(count) % 2).astype(dtype) for split, count in COUNTS.items()
+    }
     names = np.array([["north"], ["south"]])
     pool = read_npz(grey(tmp_path, **columns, source_names=names))
     assert set(pool.columns["source"]) == {"north", "south"}
@@ -450,8 +464,13 @@ def test_files_of_another_cut_are_kept(tmp_path):
     assert partition(file, out, Wanted(sites=3)) == first
     before = {path: path.read_bytes() for path in out.iterdir()}
     for other, words in (
-        (Wanted(sites=3, seed=1), "of another cut, or one edited by hand"),
+        (
+            Wanted(sites=3, seed=1),
+            "found site-1.yaml.*another cut: delete it, or name another --out",
+        ),
         (Wanted(sites=2), "site-3.yaml"),
+        (Wanted(sites=3, labelled=0.5), "site-1.yaml"),
+        (Wanted(sites=3, gamma=1.0), "site-1.yaml, of another cut or edited by hand"),
     ):
         with pytest.raises(ConfigError, match=words):
             partition(file, out, other)
@@ -548,7 +567,7 @@ def test_all_faults_of_the_arrays_are_in_one_message(tmp_path):
     site = tmp_path / "site-1.yaml"
     site.write_text(f"kind: npz\nfile: {file}\nlabels: {{0: cyst, 1: none}}\n")
     spec = DataSpec(classes=("cyst", "none"), image_size=16, channels=1)
-    problem = site_problems(["site-1"], [tmp_path], spec)["site-1"]
+    problem = read_sites(["site-1"], [tmp_path], spec).problems["site-1"]
     assert all(fault in problem for fault in faults)
 
 
@@ -560,7 +579,9 @@ def test_blank_images_and_pictures_of_two_labels_are_no_site_s(tmp_path):
     with pytest.raises(DataError, match=r"1 picture with several: train-5 .* and train-33 "):
         partition(file, tmp_path / "sites", Wanted(sites=2))
     text = partition(file, tmp_path / "sites", Wanted(sites=2, contradicting="left-out"))
-    assert "1 of 90 images are left out, the first: train-4: a blank image" in text
+    assert "Listed: 90 images. Used: 87. Left out: 3, " in text
+    assert "- 1: a blank image: every pixel is the same: train-4" in text
+    assert "- 2: a picture with several labels, left out as decided: train-5, train-33" in text
     used = {
         index
         for site in sites(tmp_path / "sites").values()
@@ -587,7 +608,8 @@ def test_no_copy_of_a_picture_leaks_where_splits_are_made(tmp_path, seed):
     assert len(splits_of) == 70, "of each picture some copy stays"
     left_out = 90 - len(rows)
     assert left_out > 0
-    assert f"{left_out} are copies of a picture in another of training, validation" in said
+    reason = "a copy of a picture in another of training, validation and test"
+    assert f"- {left_out}: {reason}: " in " ".join(said.split())
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -704,6 +726,28 @@ def test_a_number_that_may_be_no_label_is_decided(tmp_path):
     numbers = {place: int(name.partition("-")[2]) for place, name in enumerate(site.labelled.ids)}
     assert [labels[numbers[place]] for place in numbers] == site.labelled.labels.tolist()
     assert {int(name.partition("-")[2]) % 6 for name in site.unlabelled.ids} == {0}
+
+
+def test_findings_that_are_neither_0_nor_1_are_left_out_or_refused(tmp_path):
+    """Sites could not read them. -1 for all of them says that an image has no label."""
+    labels = np.random.default_rng(0).integers(0, 2, (90, 3))
+    labels[:2] = [[1, 1, 0], [0, 0, 0]]
+    labels[[4, 7, 9]] = [[0, 2, 1], [-1, 1, 0], [-1, -1, -1]]
+    file = pooled(tmp_path, label_names=None, labels=labels)
+    pool = read_npz(file)
+    used = np.delete(np.arange(90), [4, 7])
+    assert pool.labels.tolist() == labels[used].tolist()
+    assert pool.columns["source"] == [["north", "south"][place // 3 % 2] for place in used]
+    wrong = "expected 0 or 1 for each finding, or -1 for all of them, found "
+    assert pool.left_out == (
+        (("train-4", None), f"{wrong}[0, 2, 1]"),
+        (("train-7", None), f"{wrong}[-1, 1, 0]"),
+    )
+    partition(file, tmp_path / "sites", Wanted(sites=2))
+    assert not any(data.rejected for data in loaded(tmp_path / "sites").values())
+    labels[10:20, 1] = -1
+    with pytest.raises(DataError, match=r"found 12 of 90 that cannot, .* Write 0 or 1 for each"):
+        partition(pooled(tmp_path, label_names=None, labels=labels), tmp_path, Wanted(sites=2))
 
 
 def test_one_hot_labels_are_one_class_unless_they_are_findings(tmp_path):

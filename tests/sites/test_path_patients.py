@@ -51,6 +51,26 @@ def test_the_patients_that_paths_name_are_found(paths, patients):
 
 
 @pytest.mark.parametrize(
+    ("paths", "labels", "patients"),
+    [
+        # Whoever renames a label, or writes a table, calls it otherwise than its folder.
+        (["cov/pat1/a.png", "nor/pat1/b.png", "nor/pat2/c.png"], ("covid", "ok", "ok"), "112"),
+        (["cov/pat1/a.png", "no/pat1/b.png", "no/pat2/c.png"], ("covid", "", ""), "112"),
+        (["x/cov/pat1/a.png", "y/no/pat1/b.png", "x/no/pat1/c.png"], ("c", "n", "n"), "121"),
+        # Folders of hospitals, each with images of all labels.
+        (["w/pat1/a.png", "w/pat1/b.png", "v/pat1/c.png", "v/pat1/d.png"], "abab", "1122"),
+        # A label in several folders, and a folder of several labels.
+        (["a1/pat1/a.png", "a2/pat1/b.png", "b/pat1/c.png", "b/pat1/d.png"], "aabb", "1233"),
+        (["a/pat1/a.png", "a/pat1/b.png", "b/pat1/c.png"], "xyz", "112"),
+    ],
+)
+def test_folders_of_labels_tear_no_patient(paths, labels, patients):
+    found = patients_in_paths(paths, labels)
+    names = list(dict.fromkeys(found))
+    assert "".join(f"{names.index(name) + 1}" for name in found) == patients
+
+
+@pytest.mark.parametrize(
     ("names", "images", "few"),
     [
         (["0017", "0018", "0021", "0034", "0040"], 2, True),

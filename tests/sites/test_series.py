@@ -333,7 +333,8 @@ def test_a_csv_names_folders_and_the_doctor_counts_files(scans, tmp_path):
     rendering = Rendering(WINDOW, slices=Slices(at_most=2))
     pool = read_csv(tmp_path / "manifest.csv", scans, CsvOptions(rendering=rendering))
     assert (len(pool.labels), len(set(pool.groups))) == (24, 24)
-    assert any("found a folder without DICOM files at 'lesion'" in note for note in pool.notes)
+    [image] = pool.left_out
+    assert "found a folder without DICOM files at 'lesion'" in image.reason
     partition(
         tmp_path / "manifest.csv",
         tmp_path / "s",

@@ -184,7 +184,7 @@ def spoil_blank(hospital):
 
 def spoil_label(hospital):
     hospital.rows[3][2] = "WART"
-    return "expected a label among MEL, NV, BCC, found 'WART'"
+    return "expected a class of the job (MEL, NV, BCC), found 'WART'"
 
 
 def spoil_duplicate(hospital):

@@ -101,7 +101,7 @@ def test_each_row_gets_its_own_image_however_its_path_is_written(images, tmp_pat
     assert listed(pool, tmp_path) == RIGHT
     assert any(note in text for text in pool.notes)
     assert any("Images found by" in text for text in pool.notes) == bool(note)
-    assert "Rows: 20; 20 used." in pool.notes
+    assert (len(pool.labels), pool.left_out) == (20, ())
 
 
 def test_a_path_of_another_folder_never_gets_an_image_of_the_same_name(images, tmp_path):
@@ -361,7 +361,8 @@ def test_rows_with_none_or_two_exclusive_classes_are_named(images, tmp_path):
     assert any("rows have none (1), one (18) or several (1)" in note for note in several.notes)
     assert several.labels[3].tolist() == [0, 0]
     one = read_csv(table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="one")))
-    assert any("2 with none or several of the classes, left out" in note for note in one.notes)
+    reason = "none or several of the classes, left out as decided"
+    assert one.left_out == (((NAMES[3], 5), reason), ((NAMES[5], 7), reason))
     assert one.labels.tolist() == [number % 2 for number in range(20) if number not in (3, 5)]
     good = [row for row in table.read_text().splitlines()[1:] if ",0,0,0" not in row]
     good.remove(f"{NAMES[5]},1,1,0")
@@ -369,7 +370,7 @@ def test_rows_with_none_or_two_exclusive_classes_are_named(images, tmp_path):
     write_table(table, "image,MEL,NV,UNK", [*good * 3, *bad])
     pool = read_csv(table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="one")))
     assert len(pool.labels) == 18
-    assert "Lines that are left out: 56, 57." in pool.notes
+    assert [image.origin.line for image in pool.left_out] == list(range(20, 58))
 
 
 CHEXPERT = ["1.0,,", "-1.0,0.0,", "0.0,1.0,", ",,", ",-1.0,1.0"]
@@ -475,7 +476,9 @@ def test_a_site_is_told_what_its_words_may_mean(images, tmp_path):
     said = labels_at(site_of(images, table), ("MEL", "NV"))
     assert 'if it is MEL, write labels: {"mel": "MEL"} into the site file' in str(said[NAMES[1]])
     assert 'if it is no label, write labels: {"NaN": ""} into' in str(said[NAMES[2]])
-    assert str(said[NAMES[3]]).endswith("found 'wart'")
+    assert str(said[NAMES[3]]).endswith(
+        "found 'wart' (if it is for example NV, write labels: {'wart': \"NV\"} into the site file)"
+    )
     said = labels_at(site_of(images, table, labels={"mel": "MEL", "NaN": ""}), ("MEL", "NV"))
     assert (said[NAMES[1]], said[NAMES[2]]) == (0, -1)
 
@@ -532,7 +535,7 @@ def test_tables_of_spreadsheets_are_read_whole(images, tmp_path, content, encodi
     label = "text, more" if "text, more" in content else "label"
     pool = read_csv(tmp_path / "t.csv", images, CsvOptions(columns={"label": label}))
     assert listed(pool, tmp_path) == {f"A/{name}.png": label for name, label in CELLS}
-    assert "Rows: 4; 4 used." in pool.notes
+    assert pool.left_out == ()
     assert f"Images in {images} that no row names: 16." in pool.notes
 
 
@@ -556,11 +559,31 @@ def test_every_row_is_counted(images, tmp_path):
     rows += ["A/gone.png,nevus", "short", "A/I00.png,nevus,more"]
     table = write_table(tmp_path / "t.csv", "image,label", rows)
     pool = read_csv(table, images)
-    assert (
-        "Rows: 63; 20 used, 1 without an image, 2 otherwise unusable, 40 repeating "
-        "another row." in pool.notes
-    )
+    assert [image.origin.line for image in pool.left_out] == list(range(22, 65))
+    assert [image.reason for image in pool.left_out[-4:]] == [
+        "a repeat of line 21",
+        "expected an image file, found none at 'A/gone.png'",
+        "expected 2 cells, found 1",
+        "expected 2 cells, found 3",
+    ]
     assert listed(pool, tmp_path) == RIGHT
+    text = partition(table, tmp_path / "sites", Wanted(sites=1, images=images))
+    assert "Listed: 63 rows. Used: 20. Left out: 43, each with its reason in" in text
+    items = [line.strip() for line in text.splitlines() if line.startswith("  - ")]
+    assert [item.split(":")[0] for item in items] == ["- 40", "- 2", "- 1"]
+    alike = "line 22 (A/I00.png): a repeat of line 2; likewise line 23 (A/I01.png), line 24"
+    assert alike in " ".join(text.split())
+    written = (tmp_path / "sites" / "left_out.csv").read_text("utf-8-sig").splitlines()
+    assert written[0] == '"line","image","reason"'
+    assert written[1] == f'"22","{NAMES[0]}","a repeat of line 2"'
+    assert len(written) == 44
+
+
+def test_a_row_with_the_id_of_another_is_named_with_its_reason(images, tmp_path):
+    rows = [f"{number},{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)]
+    rows[6] = rows[6].replace("6,", "4,", 1)
+    pool = read_csv(write_table(tmp_path / "t.csv", "id,image,label", rows), images)
+    assert pool.left_out == (((NAMES[6], 8), "another row has the id '4': line 6"),)
 
 
 def test_an_image_with_two_labels_is_refused(images, tmp_path):
@@ -703,7 +726,8 @@ def test_the_printed_options_lead_from_a_challenge_to_site_files(images, tmp_pat
         rc = cli.main(words)
         said = capsys.readouterr()
         assert rc == (0 if "--prefix" in words else 1), said.err
-    assert "Rows: 20; 20 used." in said.out
+    assert "Listed: 20 rows. Used: 20." in said.out
+    assert not (tmp_path / "out" / "left_out.csv").exists()
     spec = DataSpec.model_validate(json.loads((tmp_path / "out" / "data.json").read_text()))
     data = load_site(tmp_path / "out" / "site-1.yaml", spec)
     assert not data.rejected
@@ -800,23 +824,51 @@ def test_columns_of_images_and_labels_are_refused_together(
         assert json.loads(Path("s/data.json").read_text())["classes"] == sorted(KINDS)
 
 
-def test_a_column_that_only_a_person_knows_is_left_to_fill_in(
-    images, tmp_path, monkeypatch, capsys
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("scan,first,second", "Columns with few values that images share: first, second."),
+        ("scan,Geschlecht,sex", "No column has few values that images share."),
+    ],
+)
+def test_no_command_is_proposed_that_is_refused_for_the_same_column(
+    images, tmp_path, monkeypatch, capsys, header, said
 ):
     monkeypatch.chdir(tmp_path)
     rows = [f"{name},{KINDS[number % 2]},{'mf'[number % 2]}" for number, name in enumerate(NAMES)]
-    write_table(Path("t.csv"), "scan,outcome,sex", rows)
+    write_table(Path("t.csv"), header, rows)
     words = ["partition", "t.csv", "--images", f"{images}", "--sites", "1", "--out", "s"]
     assert cli.main(words) == 1
-    *_, how, command = capsys.readouterr().err.strip().splitlines()
-    assert how == "With the likeliest decision of each, and a column in place of NAME:"
-    assert command.endswith("--columns image=scan label=NAME --out s")
+    error = capsys.readouterr().err
+    assert said in error
+    last = error.strip().splitlines()[-1]
+    assert last == "No column is the likeliest for label, so no command is proposed."
     # A wrong name is one fault, also where no column of images is likely.
     Path("t.csv").write_text("a,outcome\n1,x\n2,y\n3,x\n4,y\n")
     assert cli.main([*words, "--columns", "image=scn", "label=outcome"]) == 2
     error = capsys.readouterr().err
     assert "things must be fixed" not in error
-    assert error.strip().endswith("--columns image=NAME label=outcome --out s")
+    assert error.strip().endswith("the likeliest for image, so no command is proposed.")
+
+
+@pytest.mark.parametrize(
+    "column", ["Diagnose", "Étiquette", "Befund (final)", "Diagnostic", "Klasse"]
+)
+def test_a_word_for_labels_names_the_likeliest_column(
+    images, tmp_path, monkeypatch, capsys, column
+):
+    """Beside columns of 0 and 1, and others with few values."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        f"{name};{number % 3};{number // 5 % 2};R{number % 4};{KINDS[number % 2]}"
+        for number, name in enumerate(NAMES)
+    ]
+    write_table(Path("t.csv"), f"Bild;Stufe;Raucher;Raum;{column}", rows)
+    assert cli.main(["partition", "t.csv", "--images", f"{images}", "--sites", "1", "--out", "s"])
+    command = shlex.split(capsys.readouterr().err.strip().splitlines()[-1])
+    assert {"image=Bild", f"label={column}"} <= set(command)
+    assert cli.main(command[1:]) == 0
+    assert json.loads(Path("s/data.json").read_text())["classes"] == sorted(KINDS)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedward.errors import ConfigError
-from fedward.inference.whole import require_own_place, whole
+from fedward.inference.whole import appears_whole, require_own_place
 from fedward.storage.disk import append, make_new_folder, replacing
 
 
-@pytest.mark.parametrize("writing", [replacing, whole])
+@pytest.mark.parametrize("writing", [replacing, appears_whole])
 def test_a_pipe_is_not_replaced(tmp_path, writing):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -24,6 +24,14 @@ def test_a_pipe_is_not_replaced(tmp_path, writing):
 def test_a_command_writes_to_no_device(tmp_path, place):
     with pytest.raises(ConfigError, match="expected a file to write, found a device or a pipe"):
         require_own_place(Path(place), tmp_path, [])
+
+
+def test_a_command_writes_to_no_place_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"folder that can be written, found .*/file, which is"):
+        require_own_place(tmp_path / "file" / "new" / "a.csv", tmp_path / "run", [])
+    require_own_place(tmp_path / "new" / "newer" / "a.csv", tmp_path / "run", [])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_file_is_replaced_whole(tmp_path):

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError
 from fedward.flare.places import SITES_VARIABLE, named_folder
-from fedward.sites import find_site_file, load_site
-from fedward.sites.check import site_problems
-from fedward.sites.files import is_dicom, series_files
+from fedward.sites import find_site_file, open_site, read_site
+from fedward.sites.check import read_sites
 from fedward.sites.leaks import Place, dicom_images, leaks_between, pictures
-from fedward.sites.site_csv import read_entries
-from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.site_csv import SiteRows
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -37,7 +35,7 @@ def require_usable_site_files(
     folder = named_folder(SITES_VARIABLE)
     if folder is None:
         return
-    problems = site_problems(sites, folders, spec)
+    problems = read_sites(sites, folders, spec).problems
     if not problems:
         return
     first = min(problems)
@@ -73,22 +71,13 @@ def simulated_leaks(
         if path is None:
             continue
         try:
-            data = load_site(path, spec)
-            file = read_site_file(path)
-            if isinstance(file, ManifestSite):
-                entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
-                files = {entry.sample_id: entry.path for entry in entries}
-                dicom += dicom_images(
-                    data,
-                    {
-                        sample: image
-                        for sample, image in files.items()
-                        if is_dicom(image) or series_files(image)
-                    },
-                )
+            site_rows = read_site(path, spec)
+            data = open_site(site_rows, spec)
         except DataError:
             # The site says in its own answer what is wrong.
             continue
+        if isinstance(site_rows, SiteRows):
+            dicom += dicom_images(data, site_rows.files)
         named += pictures(data)
     leaks = leaks_between(named, dicom)
     return {what: len(places) for what, places in leaks.items() if places}

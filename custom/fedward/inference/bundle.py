@@ -10,7 +10,7 @@ from fedward.errors import ConfigError, listed
 from fedward.inference.card import RESEARCH_ONLY, ModelCard
 from fedward.inference.export import quiet, traced
 from fedward.inference.model import TrainedModel
-from fedward.inference.whole import whole
+from fedward.inference.whole import appears_whole
 from fedward.sites import decoding
 from fedward.storage.disk import save_json
 
@@ -59,7 +59,7 @@ def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
     card = ModelCard.of(model, run)
     script = traced(model)
     described = metadata(model, card)
-    with whole(folder) as partial:
+    with appears_whole(folder) as partial:
         save_json(partial / "configs" / "metadata.json", described)
         save_json(partial / "configs" / "inference.json", inference(model))
         for name in ("models", "docs", "scripts"):

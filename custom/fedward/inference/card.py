@@ -199,7 +199,7 @@ class ModelCard:
 
     def _judgement(self) -> str:
         if self._verdict is None:
-            return "Not measured on test images."
+            return verdict_words.without_verdict(self.run, self.round)
         return verdict_words.text(self._verdict)
 
     @property

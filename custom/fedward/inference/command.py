@@ -174,7 +174,7 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
 
 def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.evaluation import evaluate, is_evaluation
-    from fedward.inference.whole import require_own_place, whole
+    from fedward.inference.whole import appears_whole, require_own_place
     from fedward.inference.words import lines
     from fedward.sites import require_one_site
     from fedward.sites.site_file import read_site_file
@@ -196,7 +196,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     require_own_place(options.out, options.run, [options.site_file], is_evaluation)
     groups = dict(options.groups) or None
     evaluation = evaluate(model, options.site_file, options.split, groups, options.by)
-    with whole(options.out) as partial, open(partial, "wb", opener=private.opener) as file:
+    with appears_whole(options.out) as partial, open(partial, "wb", opener=private.opener) as file:
         file.write(f"{json.dumps(evaluation, indent=1)}\n".encode())
     print("\n".join(lines(evaluation)))
     print(f"\n{options.out}")

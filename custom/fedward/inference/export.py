@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from fedward import __version__
-from fedward.errors import ConfigError, RunError, interrupted
+from fedward.errors import ConfigError, RunError, interruption
 from fedward.inference.model import TrainedModel
-from fedward.inference.whole import whole
+from fedward.inference.whole import appears_whole
 from fedward.seeds import torch_generator
 
 INPUT = "image"
@@ -65,7 +65,7 @@ def write_torchscript(model: TrainedModel, out: Path) -> None:
         RunError: the file gives other probabilities.
     """
     script = traced(model)
-    with whole(out) as partial, partial.open("wb") as file, quiet():
+    with appears_whole(out) as partial, partial.open("wb") as file, quiet():
         torch.jit.save(script, file, _extra_files={"metadata.json": json.dumps(facts(model))})
 
 
@@ -89,7 +89,7 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
     require_onnx()
     net = _whole(model)
     batch = torch.export.Dim("N")
-    with whole(out) as partial:
+    with appears_whole(out) as partial:
         try:
             with quiet(), torch.no_grad():
                 program: Any = torch.onnx.export(
@@ -102,8 +102,9 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
                     verbose=False,
                 )
         except Exception as error:  # torch fails in many ways at a network it cannot export
-            if interrupted(error):
-                raise KeyboardInterrupt from error
+            stop = interruption(error)
+            if stop:
+                raise type(stop) from error
             # The text of torch's own error is advice for developers, in colours.
             cause = error.__cause__ or error
             reason = f"{type(cause).__name__}: {cause}".splitlines()[0]

@@ -12,12 +12,20 @@ from fedward.errors import DataError, reason_of
 from fedward.sites.any_csv import columns_by_purpose, read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Fit, Pixels
-from fedward.sites.files import LeftOut, is_image, locate, volumes_in
+from fedward.sites.files import (
+    LeftOut,
+    conversion,
+    conversions,
+    is_image,
+    locate,
+    volumes_in,
+)
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.stored_images import StoredImages
+from fedward.text import count
 
 _BLOCK = 256
 """Files in memory at a time, if each is one image."""
@@ -103,10 +111,13 @@ def images_at(
     if not listed:
         found = "none" if source.exists() else "nothing there"
         if left_out.total:
-            found = f"{left_out.total} files that are not images"
+            found = f"{count(left_out.total, 'file')} of kinds that are not read"
+        elif source.is_file() and conversion(source):
+            found = "a file of a kind that is not read"
+        ways = conversions(left_out.reasons or [source])
         raise DataError(
             f"{source}",
-            "Name a folder, a CSV, an npz file or an image.",
+            f"{ways} Name a folder, a CSV, an npz file or an image.".lstrip(),
             expected="images",
             found=found,
         )

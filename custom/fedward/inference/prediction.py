@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedward import private
 from fedward.inference.images import Asked, Block
 from fedward.inference.model import TrainedModel
-from fedward.inference.whole import whole
+from fedward.inference.whole import appears_whole
 from fedward.sites.data import Images
 from fedward.spreadsheet import ENCODING, write_rows
 from fedward.training.batches import Pixels
@@ -84,7 +84,7 @@ def write_predictions(
     if not model.label_kind.exclusive:
         header += [f"refer/{name}" for name in model.classes]
     with (
-        whole(out) as partial,
+        appears_whole(out) as partial,
         open(
             partial,
             "w",

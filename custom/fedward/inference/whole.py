@@ -8,7 +8,7 @@ from pathlib import Path
 from fedward.errors import ConfigError
 from fedward.sites.decoding import ENDINGS
 from fedward.sites.files import is_dicom, is_volume
-from fedward.storage.disk import make_folder, replace
+from fedward.storage.disk import make_folder, replace, unwritable
 
 _PREFIX = ".fedward-writing-"
 """Beginning of the name of a temporary folder."""
@@ -37,14 +37,20 @@ def require_own_place(
             default none is.
 
     Raises:
-        ConfigError: ``out`` is one of these, another file, in the run folder, or not a file: a
-            device that is replaced, such as ``/dev/null``, is gone for all programs of the machine.
+        ConfigError: ``out`` is one of these, another file, in the run folder, below a file or in a
+            folder that cannot be written, or not a file: a device that is replaced, such as
+            ``/dev/null``, is gone for all programs of the machine.
     """
     place = out.resolve()
     remedy = "Name another file."
     if place.is_relative_to(run.resolve()):
         raise ConfigError(
             f"{out}", remedy, expected="a place outside of the run folder", found=f"{run}"
+        )
+    reason = unwritable(out.parent)
+    if reason:
+        raise ConfigError(
+            f"{out}", remedy, expected="a place in a folder that can be written", found=reason
         )
     if not out.exists():
         return
@@ -73,7 +79,7 @@ def _is_read(out: Path, path: Path) -> bool:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def appears_whole(path: Path) -> Iterator[Path]:
     """Yield where to write a file or folder that becomes ``path`` when the block ends well.
 
     It lies in a temporary folder beside ``path``. If the block fails, nothing remains. An OSError

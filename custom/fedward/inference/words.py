@@ -7,7 +7,6 @@ from fedward.errors import listed
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.terminal import fold
 
-_WIDTH = 80
 _REFER = 0.9
 """The threshold of referral that is shown for each class of a multi-label model."""
 _OVERALL = {
@@ -55,7 +54,7 @@ def lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield from _referral(evaluation)
         yield ""
-    yield from fold(_notes(evaluation), _WIDTH)
+    yield from fold(_notes(evaluation))
 
 
 def _number(estimate: Mapping[str, float | None] | None) -> str:

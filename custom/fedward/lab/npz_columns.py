@@ -203,7 +203,9 @@ def _arrays_of_names(name: str) -> list[str]:
 
 def _are_places(values: npt.NDArray[Any], names: int) -> bool:
     """Return whether values are places among so many names, or negative."""
-    return np.issubdtype(values.dtype, np.integer) and bool(values.max(initial=-1) < names)
+    if not np.issubdtype(values.dtype, np.integer):
+        return False
+    return not values.size or int(values.max()) < names
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,7 @@ All that starts such a run comes through here: ``fedward run``, ``fedward bench`
 sits at this machine and has all the images; nothing of it is sent.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,10 @@ from fedward.operation.measured import measured_by
 from fedward.operation.measured import unmeasured as why_unmeasured
 from fedward.operation.next_step import NO_LABELS
 from fedward.runs.sentences import MOST_SITES, omitted_sites
-from fedward.sites import load_site
-from fedward.sites.check import site_problems
+from fedward.sites import open_site
+from fedward.sites.check import read_sites
 from fedward.sites.dark_images import dark_images
 from fedward.sites.data import Images
-from fedward.sites.files import is_dicom, series_files
 from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.job_checks import by_reason
 from fedward.sites.leaks import (
@@ -48,8 +48,8 @@ from fedward.sites.leaks import (
     sets_of,
 )
 from fedward.sites.path_patients import patients_in_paths_note
-from fedward.sites.site_csv import read_entries
-from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.site_csv import SiteRows
+from fedward.sites.site_file import NpzSite
 from fedward.sites.unused_columns import patients_note, unused_like_patients
 from fedward.terminal import fold, shortened
 from fedward.text import count, natural
@@ -59,7 +59,7 @@ _EVALUATED = {"val": "validation", "test": "test"}
 _MOST_NAMED = 3
 """Sites that a sentence names."""
 _FEW_SECONDS = 10.0
-_WIDTH = 80
+_ROW_OF_TABLE = re.compile(r"\S {3,}\S")
 _LONGEST_SITE = 17
 """Letters of a site's name in the table."""
 
@@ -118,7 +118,7 @@ def folded(paragraph: str) -> str:
     """Return a paragraph in lines that fit a terminal; rows of a table keep their spaces."""
     lines: list[str] = []
     for line in paragraph.splitlines():
-        lines += [line] if len(line) <= _WIDTH else fold(line, _WIDTH, others="  ")
+        lines += [line] if _ROW_OF_TABLE.search(line) else fold(line, others="  ") or [""]
     return "\n".join(lines)
 
 
@@ -211,12 +211,12 @@ def _usable_sites(
         DataError: some cannot be used, and ``allow_missing`` is not given, or none can.
     """
     names = [source.site for source in sources]
-    # What the site files and CSVs say is looked at first, because that takes no time.
-    problems = site_problems(names, sources[0].site_folders, experiment.data)
+    # What the site files and CSVs say is looked at first: to open images takes much longer.
+    read = read_sites(names, sources[0].site_folders, experiment.data)
+    problems = dict(read.problems)
     opened: list[OpenedSite] = []
     if not problems or allow_missing:
-        usable = [source for source in sources if source.site not in problems]
-        opened, unreadable = _opened(experiment, usable)
+        opened, unreadable = _opened(experiment, sources, read.usable)
         problems |= unreadable
     if problems:
         _refuse_or_say(problems, len(sources), allow_missing, say)
@@ -235,42 +235,47 @@ def _say_what_is_odd(sites: Sequence[OpenedSite], say: Say) -> dict[str, int]:
 
 
 def _opened(
-    experiment: Experiment, sources: Sequence[DataSource]
+    experiment: Experiment,
+    sources: Sequence[DataSource],
+    described: Mapping[str, SiteRows | NpzSite],
 ) -> tuple[list[OpenedSite], dict[str, str]]:
-    """Return the sites whose images can be used, and site -> what is wrong with the others."""
+    """Return the sites whose images can be used, and site -> what is wrong with the others.
+
+    ``described``: site -> what describes its images; sites without any are left out.
+    """
     problems: dict[str, str] = {}
-    opening = _Opening(len(sources))
+    opening = _Opening(len(described))
     sites = []
     with live_line(opening):
         for source in sources:
+            if source.site not in described:
+                continue
             opening.site(source.site)
             try:
-                sites.append(_open(experiment, source, opening))
+                sites.append(_open(experiment, source, described[source.site], opening))
             except DataError as error:
                 problems[source.site] = str(error).removeprefix(f"site {source.site}, ")
     return sites, problems
 
 
-def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> OpenedSite:
+def _open(
+    experiment: Experiment, source: DataSource, site: SiteRows | NpzSite, opening: _Opening
+) -> OpenedSite:
     """Open all images of a site; DataError if they cannot be used."""
-    assert source.file is not None, "site_problems refuses sites without a file"
+    assert source.file is not None, "a site without a file has a problem"
     spec = experiment.data
-    data_in_files = load_site(source.file, spec, source.cached, after_each_file=opening.file)
+    data_in_files = open_site(site, spec, source.cached, after_each_file=opening.file)
     data = with_present_answers(data_in_files, source.file)
-    file = read_site_file(source.file)
-    paths: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     columns: list[str] = []
     path_notes: list[str] = []
     dark = dark_images(sets_of(data).values())
     dark_cause = ""
-    if isinstance(file, ManifestSite):
-        entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
-        files = {entry.sample_id: entry.path for entry in entries}
-        dark_cause = hiding_note_of_site(dark, files, file.rendering)
-        for entry in entries:
-            if is_dicom(entry.path) or series_files(entry.path):
-                paths[entry.sample_id] = entry.path
-        columns = unused_like_patients(file, entries)
+    if isinstance(site, SiteRows):
+        entries = site.entries
+        files = site.files
+        dark_cause = hiding_note_of_site(dark, files, site.file.rendering)
+        columns = unused_like_patients(site.file, entries)
         path_notes = patients_in_paths_note(
             [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
         )
@@ -287,7 +292,7 @@ def _open(experiment: Experiment, source: DataSource, opening: _Opening) -> Open
         dark=tuple(dark),
         dark_cause=dark_cause,
         pictures=[(name, place._replace(site=source.site)) for name, place in pictures(data)],
-        dicom=list(dicom_images(data, paths)),
+        dicom=list(dicom_images(data, files)),
         answers=data.annotation != "none",
         patient_columns=tuple(columns),
         path_notes=tuple(path_notes),

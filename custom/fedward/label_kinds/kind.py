@@ -141,10 +141,11 @@ class LabelKind(ABC):
         """
         names = {meanings.get(word, word) for word in words} - {""}
         if not names <= self.label_names(classes):
-            known_words = listed(dict.fromkeys([*meanings, *classes]))
-            raise unusable_label(
-                f"expected a label among {known_words}, found {SEPARATOR.join(words)!r}"
-            )
+            expected = f"a class of the job ({listed(classes)})"
+            own = [word for word in meanings if word not in classes]
+            if own:
+                expected = f"a label of the site ({listed(own)}) or {expected}"
+            raise unusable_label(f"expected {expected}, found {SEPARATOR.join(words)!r}")
         self.require_compatible(words)
         return self.encode(names, classes)
 

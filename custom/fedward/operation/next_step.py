@@ -142,7 +142,12 @@ def next_after_doctor(
         return _measuring_lines(nothing)
     if run:
         return [f"Next: {run}"]
-    return next_lines(job, folder, spec, options)
+    trial: list[str] = []
+    if folder != site_file and job:
+        # `.` would not say whose folder it is.
+        folder = folder.resolve()
+        trial = [f"{site_file.name} is the only site file in {folder}: the run is a trial of it."]
+    return trial + next_lines(job, folder, spec, options)
 
 
 def _measuring_lines(nothing: Unmeasured) -> list[str]:

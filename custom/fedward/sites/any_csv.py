@@ -173,6 +173,13 @@ def further_columns(purpose: str, columns: Sequence[str]) -> list[str]:
     return [name for name in columns if _GAPS.sub("_", name.lower()) in names]
 
 
+def columns_of_groups(columns: Sequence[str]) -> list[str]:
+    """Return the columns with a well-known name of groups, those of patients before lesions."""
+    spelt = {name: _GAPS.sub("_", name.lower()) for name in columns}
+    named = [name for name in columns if spelt[name] in GROUP_COLUMNS]
+    return sorted(named, key=lambda name: GROUP_COLUMNS.index(spelt[name]))
+
+
 def well_known(purpose: str, columns: Sequence[str]) -> str:
     """Return the column with the first well-known name of a purpose; empty without one."""
     for well_known in WELL_KNOWN_COLUMNS[purpose]:

@@ -1,23 +1,31 @@
-"""What is wrong with sites' files, as far as it can be found without opening images."""
+"""What sites' files say, and what is wrong with them, without an image being opened."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedward.errors import DataError, option
-from fedward.sites.job_checks import check_label_fields, check_rejected
+from fedward.sites import read_site
+from fedward.sites.job_checks import check_rejected
 from fedward.sites.npz import check_layout, labels_in
-from fedward.sites.site_csv import listed_images, read_entries
-from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
+from fedward.sites.site_csv import SiteRows, listed_images
+from fedward.sites.site_file import ManifestSite, NpzSite, find_site_file, read_site_file
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 
-def site_problems(
-    names: Sequence[str], folders: Sequence[Path], spec: "DataSpec"
-) -> dict[str, str]:
-    """Return site -> what is wrong, for each site whose file is missing or cannot be used.
+class ReadSites(NamedTuple):
+    """What the files of several sites say."""
+
+    usable: Mapping[str, SiteRows | NpzSite]
+    """Site -> what describes its images, of those whose files can be used."""
+    problems: Mapping[str, str]
+    """Site -> what is wrong, of those whose files are missing or cannot be used."""
+
+
+def read_sites(names: Sequence[str], folders: Sequence[Path], spec: "DataSpec") -> ReadSites:
+    """Read what describes the images of sites, and open none.
 
     A file cannot be used if it cannot be read, if it has labels that the job does not have, or if
     too many of its rows have no image or no known label.
@@ -27,13 +35,14 @@ def site_problems(
         folders: where their files may lie.
         spec: what the job says of the images.
     """
+    usable = {}
     problems = {}
     for name in names:
         try:
-            _check(name, folders, spec)
+            usable[name] = _read(name, folders, spec)
         except DataError as error:
             problems[name] = str(error).removeprefix(f"site {name}, ")
-    return problems
+    return ReadSites(usable, problems)
 
 
 def described(site_file: Path) -> str:
@@ -48,17 +57,16 @@ def described(site_file: Path) -> str:
     return f"{labels_in(file)} labels, {file.file}"
 
 
-def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
+def _read(name: str, folders: Sequence[Path], spec: "DataSpec") -> SiteRows | NpzSite:
     path = find_site_file(name, folders)
     if path is None:
         places = ", ".join(map(str, folders))
         raise DataError(
             f"{places} has no file {name}.yaml", f"Write it, or remove {option('sites')}."
         )
-    file = read_site_file(path)
-    check_label_fields(file, spec.classes, spec.label_kind)
-    if isinstance(file, ManifestSite):
-        _, rejected, total = read_entries(file, spec.classes, spec.label_kind)
-        check_rejected(file, rejected, total)
-        return
-    check_layout(file, spec.label_kind)
+    site = read_site(path, spec)
+    if isinstance(site, SiteRows):
+        check_rejected(site.file, site.rejected_or_missing, site.total)
+    else:
+        check_layout(site, spec.label_kind)
+    return site

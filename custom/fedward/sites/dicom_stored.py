@@ -5,7 +5,6 @@ Messages from here repeat no text of a header: they may reach a log.
 
 import math
 import re
-import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from fedward.sites.decoding import (
     check_scans,
     grey_range,
 )
+from fedward.sites.dicom_frames import frame_facts
 from fedward.sites.dicom_header import (
     class_of,
     dicom_stream,
@@ -76,8 +76,6 @@ _STANDARD_SYNTAX = re.compile(r"1\.2\.840\.10008\.1\.2[.\d]{0,16}")
 """A transfer syntax of the standard, which a message may name."""
 _UNDEFINED = 0xFFFFFFFF
 """Length of pixels that are compressed."""
-_FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
-"""Markers of JPEG and JPEG-LS that are followed by the size of the image."""
 _CONVERT = "convert it to a transfer syntax without compression (Explicit VR Little Endian)"
 
 
@@ -217,11 +215,18 @@ def _check_pixels(dataset: Any, count: int) -> None:
         return
     rows, columns = _size(dataset)
     bits = rows * columns * count * int(dataset.SamplesPerPixel) * int(dataset.BitsAllocated)
-    if dataset.PhotometricInterpretation == "YBR_FULL_422":
-        bits = bits * 2 // 3
+    expected = bits // 8
     found = len(pixels.value or b"")
-    if found < bits // 8:
-        raise BadRow(f"expected {bits // 8} bytes of pixels, found {found}: the file is cut short")
+    if dataset.PhotometricInterpretation == "YBR_FULL_422":
+        if found >= expected:
+            # Whoever unpacked the file has left the header as it was.
+            raise BadRow(
+                f"expected two thirds of {expected} bytes of pixels, as YBR_FULL_422 has, found "
+                f"{found}, as RGB and YBR_FULL have: correct PhotometricInterpretation"
+            )
+        expected = expected * 2 // 3
+    if found < expected:
+        raise BadRow(f"expected {expected} bytes of pixels, found {found}: the file is cut short")
 
 
 def _uncompressed_syntax(implicit: bool, little_endian: bool) -> Any:
@@ -259,12 +264,15 @@ def stored_frame(dataset: Any, index: int, count: int) -> Stored:
         BadRow: nothing decodes them, or they are of another size than the header says.
         Exception: whatever pydicom makes of a damaged file.
     """
+    photometric = str(dataset.PhotometricInterpretation)
     compressed = _is_compressed(dataset)
     if compressed:
-        _check_frame(dataset, index, count)
+        # A header may be of the file as it was before somebody compressed it.
+        photometric = _photometric_of_frame(dataset, index, count) or photometric
     pixel_array = pydicom().pixels.pixel_array
     if dataset.PhotometricInterpretation not in GREY:
-        return Stored(np.asarray(pixel_array(dataset, index=index)))
+        colours = pixel_array(dataset, index=index, photometric_interpretation=photometric)
+        return Stored(np.asarray(colours))
     if compressed and dataset.file_meta.TransferSyntaxUID != _RLE:
         # The codec knows how many bits there are.
         values = np.asarray(pixel_array(dataset, index=index))
@@ -374,8 +382,13 @@ def _as_word(value: int, signed: bool, bits: int) -> int:
     return unsigned - full if signed and 2 * unsigned >= full else unsigned
 
 
-def _check_frame(dataset: Any, index: int, count: int) -> None:
-    """Refuse compressed pixels without a decoder, and those that are not as the header says."""
+def _photometric_of_frame(dataset: Any, index: int, count: int) -> str:
+    """Return the photometric interpretation that a compressed frame shows itself; empty: none.
+
+    Raises:
+        Unreadable: what decodes the frame is missing.
+        BadRow: nothing decodes it, or its size is not as the header says.
+    """
     syntax = dataset.file_meta.TransferSyntaxUID
     try:
         decoder = pydicom().pixels.get_decoder(syntax)
@@ -389,49 +402,25 @@ def _check_frame(dataset: Any, index: int, count: int) -> None:
             f"pip install 'fedward[dicom]', or {_CONVERT}"
         )
     if "JPEG" not in syntax.name and "JP2" not in syntax.name and "J2K" not in syntax.name:
-        return
+        return ""
     frame = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
+    facts = frame_facts(frame)
     rows, columns = _size(dataset)
-    frame_rows, frame_columns, frame_samples = _size_of_frame(frame)
-    if (frame_rows, frame_columns) != (rows, columns):
+    if (facts.rows, facts.columns) != (rows, columns):
         raise BadRow(
             f"expected a compressed image of {rows} x {columns}, as the header says, found "
-            f"{frame_rows} x {frame_columns}"
+            f"{facts.rows} x {facts.columns}"
         )
     samples = int(dataset.SamplesPerPixel)
-    if frame_samples > samples:
+    if facts.samples != samples:
         raise BadRow(
             f"expected a compressed image of {samples} samples a pixel, as the header says, found "
-            f"{frame_samples}"
+            f"{facts.samples}"
         )
     check_scans(frame)
+    return facts.photometric
 
 
 def _size(header: Any) -> tuple[int, int]:
     """Return rows and columns as a header says."""
     return whole_number(header, "Rows"), whole_number(header, "Columns")
-
-
-def _size_of_frame(frame: bytes) -> tuple[int, int, int]:
-    """Return rows, columns and samples a pixel of a JPEG, JPEG-LS or JPEG 2000 image.
-
-    They are zeros if it has none.
-    """
-    if not frame.startswith(b"\xff\xd8"):  # JPEG 2000
-        start = frame.find(b"\xff\x4f\xff\x51")
-        if start < 0:
-            return 0, 0, 0
-        right, bottom, left, top = struct.unpack(">4I", frame[start + 8 : start + 24])
-        (samples,) = struct.unpack(">H", frame[start + 40 : start + 42])
-        return int(bottom - top), int(right - left), int(samples)
-    place = 2
-    while place + 10 <= len(frame):
-        marker = frame[place + 1]
-        if marker in _FRAME_STARTS:
-            rows, columns, samples = struct.unpack(">2HB", frame[place + 5 : place + 10])
-            return int(rows), int(columns), int(samples)
-        if marker == 0xFF:  # a byte that fills up
-            place += 1
-        else:
-            place += 2 + int.from_bytes(frame[place + 2 : place + 4])
-    return 0, 0, 0

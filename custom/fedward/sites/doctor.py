@@ -12,22 +12,24 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
-from fedward.errors import DataError, listed, quoted
+from fedward.errors import DataError, listed, option, quoted, reason_of
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import open_site, read_site
 from fedward.sites.dark_images import dark_images, dark_note
 from fedward.sites.data import Images, Rejected, SiteData
-from fedward.sites.decoding import as_image
+from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes, patient_numbers
-from fedward.sites.hiding_windows import hiding_note_of_site
+from fedward.sites.hiding_windows import Hidden, hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
+from fedward.sites.images import decode_file
 from fedward.sites.job_checks import TooManyRejectedError, unquoted
 from fedward.sites.leaks import (
     Place,
     Seen,
     contradictions,
     dicom_images,
+    file_of,
     leak,
     one_patient_note,
     patients,
@@ -36,7 +38,7 @@ from fedward.sites.leaks import (
     sets_of,
 )
 from fedward.sites.path_patients import patients_in_paths_note
-from fedward.sites.site_csv import table_notes
+from fedward.sites.site_csv import SiteRows, table_notes
 from fedward.sites.site_file import NpzSite
 from fedward.sites.subgroups import NOT_STATED
 from fedward.sites.unused_columns import patients_note, unused_like_patients
@@ -58,6 +60,8 @@ _TILES = 12
 """Images in a row of a contact sheet."""
 _TILE = 72
 """Height and width in pixels of an image in a contact sheet."""
+_LETTER = 10
+"""Height in pixels of the font of a contact sheet."""
 _LABELLED_COLOUR = "#2e9e4f"
 _FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
 """Set of :func:`fedward.sites.leaks.sets_of` -> colour of its frames on the contact sheet."""
@@ -76,6 +80,8 @@ class Report:
     """What spoils no result but should be known, such as classes with few images."""
     headers: tuple[str, ...] = ()
     """What in the files' headers or pictures may identify a person."""
+    image_faults: tuple[Rejected, ...] = ()
+    """What is wrong with the images of rows that are rejected for another reason."""
     dicom: tuple[tuple[Path, Place], ...] = ()
     """DICOM file and place of each image that is of one."""
     job: tuple[str, Sequence[str]] = ("", ())
@@ -90,11 +96,12 @@ class Report:
         train = len(data.labelled) + len(data.unlabelled)
         labelled_share = f"{len(data.labelled) / train:.0%}" if train else "-"
         lines = [
-            f"{data.site}: {images} images, {height}x{width}, {colours}",
+            f"{data.site}: {count(images, 'image')}, {height}x{width}, {colours}",
             "",
             *_table(data),
             "",
-            f"labels seen: {len(data.labelled)} of {train} training images ({labelled_share})",
+            f"labels seen: {len(data.labelled)} of {count(train, 'training image')} "
+            f"({labelled_share})",
         ]
         sections: list[tuple[str, Sequence[str]]] = [
             ("LEAKS (must be fixed)", self.leaks),
@@ -102,7 +109,7 @@ class Report:
             ("Notes", self.notes),
             ("Headers and pictures (reported here only)", self.headers),
             self.job,
-            (f"Rejected rows: {len(data.rejected)}", _rejected(data.rejected)),
+            _rejected_section([*data.rejected, *self.image_faults]),
         ]
         for title, items in sections:
             lines += _section(title, items)
@@ -115,8 +122,15 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
         return []
     lines = ["", title]
     for item in items:
-        lines += fold(item, _WIDTH, "  - ", "    ")
+        lines += fold(item, first="  - ", others="    ")
     return lines
+
+
+def _rejected_section(rejected: Sequence[Rejected]) -> tuple[str, list[str]]:
+    """Return title and lines of the rejected rows, of which some are there for each reason."""
+    rows = len({row.row for row in rejected})
+    also = "" if rows == len(rejected) else ", some for several reasons"
+    return f"Rejected rows: {rows}{also}", _rejected(rejected)
 
 
 def _rejected(rejected: Sequence[Rejected]) -> list[str]:
@@ -165,7 +179,12 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         DataError: as :func:`fedward.sites.load_site`.
     """
     site = read_site(site_file, spec)
-    data = open_site(site, spec, cache)
+    try:
+        data = open_site(site, spec, cache)
+    except TooManyRejectedError as error:
+        if isinstance(site, SiteRows):
+            error.rejected += tuple(_image_faults(site, error.rejected, spec))
+        raise
     named = list(pictures(data))
     leaks, repeats = _duplicates(named)
     contradicting = [
@@ -180,8 +199,9 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
         return Report(data, tuple(leaks), tuple(contradicting), tuple(notes))
     file = site.file
     entries = site.entries
-    files = {entry.sample_id: entry.path for entry in entries}
-    notes += dark_note(dark, total, hiding_note_of_site(dark, files, file.rendering))
+    files = site.files
+    hiding = hiding_note_of_site(dark, files, file.rendering)
+    notes += dark_note(dark, total, hiding, [files[file_of(name, files)] for name in dark])
     notes += table_notes(site, spec.label_kind)
     notes += patients_note(
         unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
@@ -189,16 +209,47 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     notes += patients_in_paths_note(
         [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
     )
-    dicom_files_of = {sample: _dicom_files(path) for sample, path in files.items()}
-    dicom = {sample: files[sample] for sample, own in dicom_files_of.items() if own}
-    dicom_files = [path for own in dicom_files_of.values() for path in own]
+    dicom_files = [own for path in files.values() for own in _dicom_files(path)]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
-    of_dicom = tuple(dicom_images(data, dicom))
+    of_dicom = tuple(dicom_images(data, files))
     leaks += _patients(of_dicom)
     notes += one_patient_note(patient_numbers(path for path, _ in of_dicom))
-    faults = (tuple(leaks), tuple(contradicting))
-    return Report(data, *faults, tuple(notes), tuple(headers), of_dicom)
+    image_faults = _image_faults(site, data.rejected, spec)
+    return Report(
+        data,
+        leaks=tuple(leaks),
+        contradictions=tuple(contradicting),
+        notes=tuple(notes),
+        headers=tuple(headers),
+        image_faults=tuple(image_faults),
+        dicom=of_dicom,
+    )
+
+
+def _image_faults(site: SiteRows, rejected: Sequence[Rejected], spec: "DataSpec") -> list[Rejected]:
+    """Return what is wrong with the images of rows that are rejected for another reason.
+
+    A person who mends the reason alone would be told of the image at the next call.
+    """
+    reasons: dict[int, set[str]] = {}
+    for row in rejected:
+        if row.counted:
+            reasons.setdefault(row.row, set()).add(row.reason)
+    faults = []
+    for record in site.records:
+        if record.line not in reasons:
+            continue
+        try:
+            path = site.images.find(record)
+            decode_file(path, spec.image_size, spec.channels, site.file.rendering)
+        except Hidden:  # It is a reason of its own, with the window for all images of the site.
+            continue
+        except BadRow as problem:
+            if str(problem) not in reasons[record.line]:
+                sample_id = record.cells[site.file.columns.sample_id]
+                faults.append(Rejected(record.line, sample_id, str(problem)))
+    return faults
 
 
 def _dicom_files(path: Path) -> list[Path]:
@@ -223,7 +274,8 @@ def run(
         seen: gets the site's images, for leaks between sites.
 
     Returns:
-        0: the site can join; 1: its data cannot be used, or leaks.
+        0: the site can join; 1: its data cannot be used, or leaks, or there is no place for the
+        contact sheet.
     """
     try:
         report = examine(site_file, spec)
@@ -231,20 +283,32 @@ def run(
             title, lines_of = job
             report = replace(report, job=(title, lines_of(report.data)))
     except DataError as error:
-        lines = fold(f"Not usable. {error}", _WIDTH)
+        lines = fold(f"Not usable. {error}")
         if isinstance(error, TooManyRejectedError):
-            rejected = error.rejected
-            lines += _section(f"Rejected rows: {len(rejected)}", _rejected(rejected))
+            lines += _section(*_rejected_section(error.rejected))
         print("\n".join(lines))
         return 1
     if seen is not None:
         seen.pictures.extend(pictures(report.data))
         seen.dicom.extend(report.dicom)
         seen.tests.append((report.data.test.labels, report.data.test.groups))
-    out.mkdir(parents=True, exist_ok=True)
+    print(f"{report.text()}\n")
     sheet = out / f"{report.data.site}-contact-sheet.png"
-    contact_sheet(report.data, sheet)
-    print(f"{report.text()}\n\nContact sheet (what the network sees): {sheet}")
+    try:
+        contact_sheet(report.data, sheet)
+    except OSError as error:
+        refusal = DataError(
+            f"contact sheet {sheet}",
+            f"Name another folder with {option('out')}.",
+            expected="a place that can be written",
+            found=reason_of(error),
+        )
+        print("\n".join(fold(f"{refusal}")))
+        return 1
+    print(
+        f"Contact sheet (what the network sees): {sheet}\n"
+        "It shows patients' images: delete it when you have looked at it."
+    )
     return 1 if report.leaks else 0
 
 
@@ -256,17 +320,18 @@ def contact_sheet(data: SiteData, path: Path) -> None:
     how many it has.
     """
     rows = _sheet_rows(data)
-    font = ImageFont.load_default()
+    font = sheet_font()
     widest = max((font.getlength(row.name) for row in rows), default=0)
     margin = max(96, ceil(widest) + 12)
     step = _TILE + 8
     sheet = Image.new("RGB", (margin + _TILES * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
+    pen.font = font
     legend = f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test"
     pen.text((6, 6), legend, fill="black")
     for number, row in enumerate(rows):
         top = 24 + number * step
-        title = f"{row.name}\n{len(row.places)} images"
+        title = f"{row.name}\n{count(len(row.places), 'image')}"
         pen.text((6, top + _TILE // 2 - 12), title, fill="black")
         for column, pixels in enumerate(row.images.pixels[row.places[:_TILES]]):
             left = margin + column * step
@@ -277,6 +342,17 @@ def contact_sheet(data: SiteData, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb", opener=private.opener) as file:
         sheet.save(file, "PNG")
+
+
+def sheet_font() -> ImageFont.FreeTypeFont:
+    """Return the font of a contact sheet, which has the letters of most languages of Europe.
+
+    Pillow's own font has no letter with an accent.
+    """
+    import matplotlib
+
+    file = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return ImageFont.truetype(file, _LETTER)
 
 
 class _SheetRow(NamedTuple):

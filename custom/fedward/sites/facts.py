@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedward.sites.decoding import open_with_pillow
 from fedward.sites.dicom_header import read_header
 from fedward.sites.files import is_dicom
-from fedward.sites.npz import read_split, used_splits
+from fedward.sites.npz import site_images
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, NpzSite
 
@@ -59,12 +59,10 @@ def read_facts(
 
 def _of_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, Fact]:
     facts = dict[str, Fact]()
-    for split in used_splits(file):
-        images, _ = read_split(file, split, label_kind)
+    for images, id_of in site_images(file, label_kind):
         height, width = images.shape[1:3]
         fact = Fact(Size(width, height, grey=images.shape[3:] != (3,)))
-        for index in range(len(images)):
-            facts[f"{split}-{index}"] = fact
+        facts |= dict.fromkeys(id_of.values(), fact)
     return facts
 
 

@@ -9,6 +9,8 @@ from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.dicom_header import begins_as_dicom, object_without_picture
 from fedward.text import count, natural
 
+DICOM_ENDINGS = (".dcm", ".dicom", ".ima")
+"""Endings of DICOM files' names, in lower case, where they have any."""
 _OF_MACHINES = frozenset(
     {
         "__macosx",
@@ -23,6 +25,23 @@ _OF_MACHINES = frozenset(
 """Folders, in lower case, in which storage and systems keep copies and thumbnails."""
 _KINDS = 5
 """Kinds of files that a note names at most."""
+_OTHER_VOLUMES = (
+    *(".mgz", ".mgh", ".mgh.gz", ".img", ".img.gz", ".hdr"),
+    *(".nrrd", ".nhdr", ".mha", ".mhd"),
+)
+"""Endings of volumes that are not read."""
+_OTHER_PICTURES = {
+    ".gif": "GIF",
+    ".webp": "WebP",
+    ".heic": "HEIC",
+    ".heif": "HEIC",
+    ".avif": "AVIF",
+    ".jp2": "JPEG 2000",
+    ".j2k": "JPEG 2000",
+    ".jxl": "JPEG XL",
+    ".eps": "EPS",
+}
+"""Ending of pictures that are not read -> their format."""
 
 
 def is_dicom(path: Path) -> bool:
@@ -93,16 +112,34 @@ def locate(folder: Path, name: str) -> Path:
 def is_image(path: Path) -> bool:
     """Return whether a path is an image, a volume or the folder of a series.
 
-    Images and volumes are recognised by their endings, DICOM files by their content. DICOM objects
-    without a picture are none, such as reports.
+    Images and volumes are recognised by their endings, DICOM files also by their content: a file
+    that ends in ``.dcm`` and does not begin as DICOM does is a damaged image. DICOM objects without
+    a picture are none, such as reports.
     """
     return LeftOut().images([path]) == [path]
 
 
+def conversion(path: Path) -> str:
+    """Return how a picture or volume that is not read, by its ending, is converted; else empty."""
+    name = path.name.lower()
+    if name.endswith(_OTHER_VOLUMES):
+        return "volumes of other formats must be converted to NIfTI (.nii.gz)"
+    picture = _OTHER_PICTURES.get(path.suffix.lower())
+    return f"{picture}: convert to PNG" if picture else ""
+
+
+def conversions(paths: Iterable[Path]) -> str:
+    """Return a sentence for each :func:`conversion` of files; empty without any."""
+    ways = dict.fromkeys(filter(None, map(conversion, paths)))
+    return " ".join(f"{way[0].upper()}{way[1:]}." for way in ways)
+
+
 class LeftOut:
-    """Counts what is left out of a folder, to report it once: files, and whole folders."""
+    """Notes what is left out of a folder, to report it once: files, and whole folders."""
 
     def __init__(self) -> None:
+        self.reasons: dict[Path, str] = {}
+        """File that was left out -> why."""
         self._objects = Counter[str]()
         self._endings = Counter[str]()
         self._unreadable: list[Path] = []
@@ -140,10 +177,13 @@ class LeftOut:
         for path in paths:
             if self.add_object(path):
                 continue
-            if path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path):
+            has_ending = path.suffix.lower() in (*ENDINGS, *DICOM_ENDINGS)
+            if has_ending or is_volume(path) or is_dicom(path):
                 images.append(path)
             else:
-                self._endings[path.suffix.lower() or path.name] += 1
+                ending = path.suffix.lower() or path.name
+                self._endings[ending] += 1
+                self.reasons[path] = conversion(path) or f"{ending} is no ending of an image"
         return images
 
     def add_object(self, path: Path) -> bool:
@@ -151,6 +191,7 @@ class LeftOut:
         kind = object_without_picture(path)
         if kind:
             self._objects[kind] += 1
+            self.reasons[path] = f"a DICOM object without a picture: {kind}"
         return bool(kind)
 
     def notes(self) -> list[str]:
@@ -162,10 +203,16 @@ class LeftOut:
                 f"({_most_common(self._objects)})."
             )
         if self._endings:
-            notes.append(
+            note = (
                 "Left out by their endings, which are not those of images: "
                 f"{count(self._endings.total(), 'file')} ({_most_common(self._endings)})."
             )
+            notes.append(f"{note} {conversions(self.reasons)}".rstrip())
+        return notes + self.folder_notes()
+
+    def folder_notes(self) -> list[str]:
+        """Return a line each on folders that cannot be read, and links to folders."""
+        notes = []
         if self._unreadable:
             notes.append(
                 f"Left out: {count(len(self._unreadable), 'folder')} whose content cannot be read, "

@@ -82,17 +82,20 @@ def patient_numbers(paths: Iterable[Path]) -> list[int | None]:
     """Return a number for each file, the same for DICOM files or series of one patient.
 
     Numbers are in the order of the files and say nothing of the PatientID, which is not kept. It is
-    None where a file names no patient.
+    None where a file names no patient. An id of several issuers is of several patients, unless some
+    file does not name its issuer: then it may be of any of these, and all count as one.
     """
+    patients = [_patient(next(iter(series_files(path)), path)) for path in paths]
+    without_issuer = {patient[0] for patient in patients if patient and not patient[1]}
     number_of: dict[tuple[str, str], int] = {}
     numbers: list[int | None] = []
-    for path in paths:
-        first_file = next(iter(series_files(path)), path)
-        patient = _patient(first_file)
+    for patient in patients:
         if patient is None:
             numbers.append(None)
-        else:
-            numbers.append(number_of.setdefault(patient, len(number_of) + 1))
+            continue
+        patient_id, issuer = patient
+        known_as = (patient_id, "" if patient_id in without_issuer else issuer)
+        numbers.append(number_of.setdefault(known_as, len(number_of) + 1))
     return numbers
 
 

@@ -17,12 +17,19 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 from fedward.sites.decoding import ENDINGS, BadRow
-from fedward.sites.files import LeftOut, is_image, locate, resolved, series_files
+from fedward.sites.files import (
+    DICOM_ENDINGS,
+    LeftOut,
+    is_image,
+    locate,
+    resolved,
+    series_files,
+)
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _QUERY = re.compile(r"(https?://[^?#]*)[?#].*")
 """A web address with a query, which names no file."""
-_LEFT_OUT_ENDINGS = (*sorted(ENDINGS), ".dcm", ".dicom", ".ima", ".nii", ".nii.gz")
+_LEFT_OUT_ENDINGS = (*sorted(ENDINGS), *DICOM_ENDINGS, ".nii", ".nii.gz")
 """Endings that a CSV may leave out. UIDs and dates have dots, too, which are parts of a name."""
 _HINTS = 100
 """Cells without an image for which others of their name are looked for at most."""

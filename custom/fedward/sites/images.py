@@ -35,7 +35,7 @@ from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.series import read_series
 from fedward.sites.volumes import open_slices, read_nifti
 
-_FORMAT = 8
+_FORMAT = 9
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
@@ -190,9 +190,9 @@ def decode_files(
     except OSError as error:
         raise DataError(
             f"site {site}, cache {cache}",
-            "Name another cache folder.",
+            "Make room on its disk.",
             expected="room to write",
-            found=str(error),
+            found=error.strerror or type(error).__name__,
         ) from None
     return content.decoded(len(paths))
 

@@ -242,7 +242,7 @@ def _rank(
 
 def looks_unknown(text: str) -> bool:
     """Return whether a text usually says that nobody knows, such as ``NaN``, ``-1`` or ``?``."""
-    return not {_tidy(text), _plain(text), _number(text)}.isdisjoint(_UNKNOWN)
+    return not {_tidy(text), without_accents(text), _number(text)}.isdisjoint(_UNKNOWN)
 
 
 def names_nobody(group: str) -> bool:
@@ -280,12 +280,13 @@ def groups_alike(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
     return _alike(_by_spelling(named), counts, ())
 
 
-def hint(words: Iterable[str], names: Collection[str]) -> str:
-    """Return what words that are no label of a job may mean; empty if nothing is known.
+def hint(words: Iterable[str], names: Collection[str], example: str) -> str:
+    """Return what to write for words that are no label of a job; empty without words.
 
     Args:
         words: of a row of a site's table.
         names: words that the site file names, and classes of the job.
+        example: the class that a word of which nothing is known may mean.
     """
     hints = []
     for word in words:
@@ -294,6 +295,10 @@ def hint(words: Iterable[str], names: Collection[str]) -> str:
             hints.append(f"if it is {alike[0]}, write {_field(word, alike[0])}")
         elif looks_unknown(word):
             hints.append(f"if it is no label, write {_field(word, '')}")
+        else:
+            # In single quotes, by which reasons are alike that differ in what they quote alone.
+            field = "labels: {'" + word.replace("'", "''") + f"': {json.dumps(example)}}}"
+            hints.append(f"if it is for example {example}, write {field}")
     return f" ({'; '.join(hints)} into the site file)" if hints else ""
 
 
@@ -309,11 +314,11 @@ def _spelling(text: str) -> str:
     They may differ in case, gaps, accents, signs at their ends, and how a number is written.
     """
     tidy = _tidy(text)
-    plain = _GAPS.sub(" ", _plain(text)).strip(_EDGES)
+    plain = _GAPS.sub(" ", without_accents(text)).strip(_EDGES)
     return _number(text) or _TRUTH.get(tidy) or plain or tidy
 
 
-def _plain(text: str) -> str:
+def without_accents(text: str) -> str:
     """Return a text in lower case and without accents."""
     letters = normalize("NFD", _tidy(text).translate(_LETTERS))
     return "".join(letter for letter in letters if category(letter) != "Mn")

@@ -11,6 +11,7 @@ import numpy as np
 from fedward.labels import NO_FINDING, SEPARATOR, Labels
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import Pixels
+from fedward.sites.files import is_dicom, is_series
 from fedward.sites.headers import patient_numbers
 from fedward.text import count
 
@@ -79,23 +80,24 @@ def _in_words(label: np.integer[Any] | Labels, classes: Sequence[str]) -> str:
     return classes[int(label)]
 
 
-def dicom_images(data: SiteData, paths: Mapping[str, Path]) -> Iterator[tuple[Path, Place]]:
+def dicom_images(data: SiteData, files: Mapping[str, Path]) -> Iterator[tuple[Path, Place]]:
     """Yield the file and the place of each image of a site that is of a DICOM file.
 
     A file of several images is yielded once for each split that has one of them.
 
     Args:
         data: the site's images.
-        paths: sample id -> DICOM file, or folder of a series.
+        files: sample id -> its file of any kind, or folder of a series.
     """
+    dicom = {sample: path for sample, path in files.items() if is_dicom(path) or is_series(path)}
     places = dict[Place, None]()
     for name, images in sets_of(data).items():
         for image in images.ids:
-            sample = file_of(image, paths)
-            if sample in paths:
+            sample = file_of(image, dicom)
+            if sample in dicom:
                 places[Place(data.site, split_of(name), sample)] = None
     for place in places:
-        yield paths[place.sample], place
+        yield dicom[place.sample], place
 
 
 def patients(images: Sequence[tuple[Path, Place]]) -> Iterator[tuple[int, Place]]:

@@ -1,7 +1,7 @@
 """A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays by split."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +43,7 @@ _MOST_LABELS = 2**24
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     """Read the site's images; see :func:`fedward.sites.load_site`.
 
-    Sample ids are ``SPLIT-INDEX``, by the index in the file; ``image-INDEX`` where a site's splits
-    are other ones than the file's.
+    Sample ids are those of :func:`site_images`.
     """
     arrays = _used_arrays(file, spec.label_kind)
     wanted = {split: _wanted(file, split, labels) for split, (_, labels) in arrays.items()}
@@ -67,6 +66,27 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
                 count_read += 1
         rejected += sorted(unusable, key=lambda row: row.row)
     return Listed(rows, pixels[:count_read], rejected, total)
+
+
+def site_images(
+    file: NpzSite, label_kind: "LabelKind"
+) -> Iterator[tuple[ImagesOnDisk, dict[int, str]]]:
+    """Yield for each split the arrays that hold it, and index -> sample id of the site's images.
+
+    Indices ascend. Sample ids are ``SPLIT-INDEX``, by the index in the file; ``image-INDEX`` where
+    a site's splits are other ones than the file's.
+
+    Raises:
+        DataError: the arrays of some splits cannot be used.
+    """
+    for split, (images, labels) in _used_arrays(file, label_kind).items():
+        wanted = _wanted(file, split, labels)
+        yield images, {index: _sample_id(file, split, index) for index in wanted}
+
+
+def _sample_id(file: NpzSite, split: str, index: int) -> str:
+    """Return the id of an image; see :func:`site_images`."""
+    return f"{'image' if file.joined else split}-{index}"
 
 
 def usable_rows(file: NpzSite, spec: "DataSpec") -> list[Row]:
@@ -97,7 +117,7 @@ def _used_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, tuple[Imag
         whole = _read_all(file, label_kind)
     arrays = {}
     faults: list[FedwardError] = []
-    for split in used_splits(file):
+    for split in _used_splits(file):
         try:
             arrays[split] = whole or read_split(file, split, label_kind)
         except DataError as error:
@@ -114,7 +134,7 @@ def _labelled_rows(
     usable: dict[int, Row] = {}
     unusable: list[Rejected] = []
     for index in wanted:
-        sample_id = f"{'image' if file.joined else split}-{index}"
+        sample_id = _sample_id(file, split, index)
         try:
             label = spec.label_kind.encode_numbers(labels[index], file.labels, spec.classes)
         except BadRow as problem:
@@ -127,7 +147,7 @@ def _labelled_rows(
     return usable, unusable
 
 
-def used_splits(file: NpzSite) -> list[str]:
+def _used_splits(file: NpzSite) -> list[str]:
     """Return the splits of which the site has images."""
     if file.indices is None:
         return list(SPLITS)

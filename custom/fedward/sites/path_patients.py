@@ -20,7 +20,8 @@ def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> list[
     """Return the patient that each path names; empty where it names none.
 
     The deepest folder that is called as a patient counts, or else the file's name. Patients of one
-    name in different folders are different, except in folders of splits and of labels. All are
+    name in different folders are different, except in folders of splits and of labels: those that
+    are called as their images' label, or lie at a depth at which each label has one folder. All are
     empty if fewer than two patients are named, or each has a single image.
 
     Args:
@@ -28,7 +29,10 @@ def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> list[
         labels: of the images, whose folders may be named so; empty: there are none.
     """
     words = labels or [""] * len(paths)
-    in_folders = [_in_folders(path, label) for path, label in zip(paths, words, strict=True)]
+    depths = _depths_of_labels(paths, words)
+    in_folders = [
+        _in_folders(path, label, depths) for path, label in zip(paths, words, strict=True)
+    ]
     patients = in_folders if _tells(in_folders) else [_in_file(path) for path in paths]
     return patients if _tells(patients) else [""] * len(paths)
 
@@ -74,16 +78,33 @@ def _tells(patients: Sequence[str]) -> bool:
     return len(counts) > 1 and max(counts.values()) > 1
 
 
-def _in_folders(path: str, label: str) -> str:
+def _depths_of_labels(paths: Sequence[str], labels: Sequence[str]) -> set[int]:
+    """Return the depths, from 0 at the top, at which each label has one folder of its own.
+
+    The folder ``cov`` may hold the images whose label is COVID-19 in a table.
+    """
+    folders = [PurePosixPath(path).parts[:-1] for path in paths]
+    depths = set()
+    for depth in range(min(map(len, folders), default=0)):
+        pairs = {(above[depth], label) for above, label in zip(folders, labels, strict=True)}
+        different_folders = {folder for folder, _ in pairs}
+        if len(different_folders) == len(pairs) == len(set(labels)) > 1:
+            depths.add(depth)
+    return depths
+
+
+def _in_folders(path: str, label: str, depths_of_labels: Collection[int]) -> str:
     """Return the patient of the deepest folder that names one, below the folders above it."""
     upper = PurePosixPath(path).parts[:-1]
-    for depth in range(len(upper), 0, -1):
-        match = _IN_NAME.search(upper[depth - 1])
+    for depth in range(len(upper) - 1, -1, -1):
+        match = _IN_NAME.search(upper[depth])
         if match:
             above = [
                 part
-                for part in upper[: depth - 1]
-                if part.lower() not in SPLIT_NAMES and part.strip() != label
+                for place, part in enumerate(upper[:depth])
+                if part.lower() not in SPLIT_NAMES
+                and part.strip() != label
+                and place not in depths_of_labels
             ]
             return "/".join([*above, match[1]])
     return ""

@@ -90,6 +90,19 @@ class SiteRows(NamedTuple):
         """The usable rows whose images are there."""
         return [row for row in self.usable if isinstance(row, Entry)]
 
+    @property
+    def files(self) -> dict[str, Path]:
+        """Sample id -> image file, or folder of a DICOM series, of the :attr:`entries`."""
+        return {entry.sample_id: entry.path for entry in self.entries}
+
+    @property
+    def rejected_or_missing(self) -> list[Rejected]:
+        """The rejected rows, and those whose images are missing, in the order of the CSV."""
+        missing = [
+            row.rejected(row.missing) for row in self.usable if isinstance(row, WithoutImage)
+        ]
+        return sorted([*self.rejected, *missing])
+
 
 def load_manifest(
     file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
@@ -165,8 +178,7 @@ def read_entries(
         DataError: the CSV cannot be used at all, or the selection is empty.
     """
     rows = read_rows(file, classes, label_kind)
-    missing = [row.rejected(row.missing) for row in rows.usable if isinstance(row, WithoutImage)]
-    return rows.entries, sorted([*rows.rejected, *missing]), rows.total
+    return rows.entries, rows.rejected_or_missing, rows.total
 
 
 def read_rows(file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind") -> SiteRows:

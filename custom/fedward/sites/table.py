@@ -32,6 +32,8 @@ _OTHER_KINDS = {
     b"\x80\x04\x95": "a pickle of Python",
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"\x1f\x8b": "a compressed file, as volumes are",
 }
 """First bytes of other files that may be named in place of a CSV, and what they are."""
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")

@@ -111,7 +111,8 @@ def read_label(
     except BadRow as problem:
         names = [*called, *label_kind.label_names(classes)]
         unknown = [word for word in row_words if word not in names]
-        raise BadRow(f"{problem}{hint(unknown, names)}") from None
+        unmapped = [name for name in classes if name not in called.values()]
+        raise BadRow(f"{problem}{hint(unknown, names, (unmapped or classes)[-1])}") from None
 
 
 def check_columns(

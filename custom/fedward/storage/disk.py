@@ -31,6 +31,20 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         sync(folder.parent)
 
 
+def unwritable(folder: Path) -> str:
+    """Return why nothing can be written into a folder, which may have to be made first.
+
+    The text is empty if nothing speaks against it, as far as can be seen without writing.
+    """
+    above = [place for place in (folder, *folder.absolute().parents) if os.path.lexists(place)]
+    nearest = above[0]
+    if not nearest.is_dir():
+        return f"{nearest}, which is no folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest}, which you may not write into"
+    return ""
+
+
 def replace(partial: Path, path: Path) -> None:
     """Replace a file by a whole new one: after a power cut there is the old one or the new one.
 

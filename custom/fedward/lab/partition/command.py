@@ -119,6 +119,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         write_centralised,
         write_site_files,
     )
+    from fedward.lab.partition.write import require_writable
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)
@@ -136,6 +137,7 @@ def _fedperl(options: argparse.Namespace) -> int:
             expected=f"{option('sites')} or {option('by')}",
             found=" and ".join(given) or f"{options.source}",
         )
+    require_writable(options.out)
     layout = fedperl_layout(read_skin(manifest), options.seed)
     labelled = FEDPERL_SHARE if options.labelled is None else options.labelled
     write = write_centralised if options.pooled else write_site_files

@@ -1,23 +1,26 @@
 """What the columns of a CSV of images are for, and the likeliest ones where nobody has said so."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from fedward.errors import DataError, most_like, option
+from fedward.errors import DataError, listed, most_like, option
 from fedward.lab.partition.faults import PLACEHOLDER, Decision, Faults
 from fedward.lab.partition.label_columns import label_columns
 from fedward.sites.any_csv import (
+    columns_of_groups,
     further_columns,
     missing_columns,
     no_image_column,
+    read_image_list,
     well_known,
     well_known_columns,
 )
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.image_paths import ImageFinder, spelt_parts
-from fedward.sites.label_texts import known_or_empty
+from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.table import Record
 from fedward.sites.unused_columns import like_patients
 
@@ -25,6 +28,74 @@ _LOOKED_AT = 50
 """Rows by which a column of images is recognised."""
 _MOST_CLASSES = 30
 """Different values that a column of labels has at most, to be recognised as one."""
+_WORDS_OF_LABELS = frozenset(
+    {
+        "label",
+        "labels",
+        "etikett",
+        "etiquette",
+        "etiqueta",
+        "etichetta",
+        "diagnose",
+        "diagnosis",
+        "diagnostic",
+        "diagnostico",
+        "diagnosi",
+        "befund",
+        "finding",
+        "resultat",
+        "result",
+        "class",
+        "klasse",
+        "classe",
+        "clase",
+        "category",
+        "kategorie",
+        "categorie",
+        "categoria",
+        "pathology",
+        "pathologie",
+        "histology",
+        "histologie",
+        "outcome",
+    }
+)
+"""Words, without accents, by which a column of labels is named in some languages."""
+_WORDS_OF_OTHERS = frozenset(
+    {
+        "sex",
+        "gender",
+        "geschlecht",
+        "sexe",
+        "sesso",
+        "sexo",
+        "age",
+        "alter",
+        "edad",
+        "hospital",
+        "clinic",
+        "clinique",
+        "klinik",
+        "site",
+        "center",
+        "centre",
+        "zentrum",
+        "camera",
+        "kamera",
+        "device",
+        "scanner",
+        "gerat",
+        "side",
+        "seite",
+        "split",
+        "fold",
+        "date",
+        "datum",
+        "year",
+        "jahr",
+    }
+)
+"""Words of columns that have few values as well, and are none of labels."""
 
 
 class TableColumns(NamedTuple):
@@ -36,6 +107,8 @@ class TableColumns(NamedTuple):
     """
     findings: Sequence[str]
     """Columns of 0 and 1, each for a class or a finding; empty: labels are in one column."""
+    further_groups: Sequence[str]
+    """Columns that say what stays together where that of the groups has an empty cell."""
     readable: bool
     """Whether it is known or likely which columns hold images and labels."""
 
@@ -81,7 +154,11 @@ def table_columns(
     elif named.get("label") == "":
         has_labels = True
     readable = bool(column_of["image"]) and has_labels and PLACEHOLDER not in findings
-    return TableColumns(column_of, findings, readable)
+    further_groups: list[str] = []
+    if "group" not in named:
+        used = {*column_of.values(), *findings}
+        further_groups = [name for name in columns_of_groups(header) if name not in used]
+    return TableColumns(column_of, findings, further_groups, readable)
 
 
 def _present_columns(
@@ -165,8 +242,33 @@ def _names_image(finder: ImageFinder, cell: str) -> bool:
     return False
 
 
+def lists_images(path: Path, folder: Path) -> bool:
+    """Return whether a CSV has a column of images: most of its first cells name one of a folder."""
+    try:
+        records, _, header = read_image_list(path)
+    except DataError:
+        return False
+    finder = ImageFinder(folder)
+    most = len(records[:_LOOKED_AT]) / 2
+    return any(_like_images(finder, records, name)[0] > most for name in header if name)
+
+
 def _likely_label(header: Sequence[str], records: Sequence[Record], used: Collection[str]) -> str:
-    """Return the only column whose cells may be classes; empty if there are none or several."""
+    """Return the first column that a word calls labels, or else the only one that may be classes.
+
+    The name is empty if there is no such column, or if there are several without such a word.
+    """
+    candidates = _columns_like_labels(header, records, used)
+    named = [name for name in candidates if _words(name) & _WORDS_OF_LABELS]
+    if named:
+        return named[0]
+    return candidates[0] if len(candidates) == 1 else ""
+
+
+def _columns_like_labels(
+    header: Sequence[str], records: Sequence[Record], used: Collection[str]
+) -> list[str]:
+    """Return the columns whose cells may be classes: few values, which images share."""
     cells = {
         name: [record.cells[name] for record in records]
         for name in header
@@ -177,9 +279,15 @@ def _likely_label(header: Sequence[str], records: Sequence[Record], used: Collec
     for name, column in cells.items():
         values = {cell for cell in column if known_or_empty(cell)}
         are_shared = 2 <= len(values) <= min(_MOST_CLASSES, len(column) / 2)
-        if are_shared and name not in patients:
+        is_other = name in patients or bool(_words(name) & _WORDS_OF_OTHERS)
+        if are_shared and not is_other:
             candidates.append(name)
-    return candidates[0] if len(candidates) == 1 else ""
+    return candidates
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a column's name, in lower case and without accents."""
+    return set(re.findall("[a-z]+", without_accents(name)))
 
 
 def _found_findings(
@@ -195,15 +303,34 @@ def _found_findings(
     """
     used = set(column_of.values())
     likely, doubt = label_columns(path, header, records, used)
-    if doubt and not likely:
-        column_of["label"] = _likely_label(header, records, used)
-        faults.note(doubt, columns={"label": column_of["label"] or PLACEHOLDER})
+    likely_label = _likely_label(header, records, used) if doubt else ""
+    if doubt and not likely_label and not likely:
+        faults.note(
+            _naming_candidates(doubt, header, records, used), columns={"label": PLACEHOLDER}
+        )
+    elif doubt and likely_label and (not likely or _words(likely_label) & _WORDS_OF_LABELS):
+        column_of["label"] = likely_label
+        faults.note(doubt, columns={"label": likely_label})
+        return ()
     elif doubt and len(likely) == 1:
         faults.note(doubt, columns={"label": likely[0]})
         column_of["label"] = likely[0]
     elif doubt:
         faults.note(doubt, findings=likely)
     return likely if len(likely) > 1 else ()
+
+
+def _naming_candidates(
+    doubt: DataError, header: Sequence[str], records: Sequence[Record], used: Collection[str]
+) -> DataError:
+    """Return the error for a CSV without a column of labels, with those that may be classes."""
+    candidates = _columns_like_labels(header, records, used)
+    which = "No column has few values that images share."
+    if candidates:
+        which = f"Columns with few values that images share: {listed(candidates)}."
+    return DataError(
+        doubt.problem, f"{doubt.remedy} {which}", expected=doubt.expected, found=doubt.found
+    )
 
 
 def _require_one_meaning(

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedward.errors import DataError, option
+from fedward.errors import DataError, listed, option
 from fedward.lab.partition.csv_columns import table_columns
+from fedward.lab.partition.csv_groups import RowGroups, row_groups
 from fedward.lab.partition.csv_rows import CsvRows, read_rows
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
@@ -20,9 +21,11 @@ from fedward.lab.partition.subgroup_columns import counted_columns, groups_of
 from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
 from fedward.sites.image_paths import ImageFinder
+from fedward.sites.label_texts import group_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
 from fedward.sites.table_notes import encoding_note, group_note
+from fedward.text import count
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class _Table:
     """Purpose -> column; an empty name where there is none."""
     findings: Sequence[str]
     """Columns of 0 and 1, each for a class or a finding; empty: labels are in one column."""
+    groups: RowGroups
+    """What stays together."""
     counted: Mapping[str, Sequence[str]]
     """Column by which the sites count right answers -> its groups; none: its values."""
 
@@ -78,7 +83,8 @@ class _Table:
     @property
     def used_columns(self) -> frozenset[str]:
         """The columns with a purpose."""
-        return frozenset((*self.column_of.values(), *self.findings, *self.counted))
+        purposes = (*self.column_of.values(), *self.findings, *self.groups.further_columns)
+        return frozenset((*purposes, *self.counted))
 
     def column_words(self) -> list[str]:
         """Return the words of the option ``columns`` that name the columns."""
@@ -118,22 +124,17 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
     with faults.noted():
         _refuse_contradictions(path, rows)
     encoding_notes = _encoding_notes(table, labels)
-    unusable_notes: list[str] = []
     has_images = False
     with faults.noted():
         remedy = " ".join([_remedy(table, rows.finder), *encoding_notes])
-        unusable_notes = refuse_many(f"{path}", rows.problem_texts(), table.total, remedy)
+        refuse_many(f"{path}", rows.problem_texts(), table.total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without images there is none that says anything.
     if not has_images:
         faults.refuse()
     notes = [
         f"Columns: {' '.join(table.column_words())}.",
-        rows.counts_note(table.total),
         *encoding_notes,
-        *unusable_notes,
-        *rows.lines_note(),
-        *rows.left_out.notes(),
         # Which images no row names is found by a search, whose gaps the finder notes.
         *_unlisted_notes(rows.finder),
         *rows.finder.notes(),
@@ -155,7 +156,8 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
     if pool is None:
         raise faults.together()
     groups = groups_of(table.counted, pool.columns, faults)
-    return replace(pool, used_columns=table.used_columns, subgroups=groups)
+    left_out = (*rows.left_out_rows(), *pool.left_out)
+    return replace(pool, used_columns=table.used_columns, subgroups=groups, left_out=left_out)
 
 
 def _read_table(path: Path, folder: Path, options: CsvOptions, faults: Faults) -> _Table:
@@ -193,6 +195,7 @@ def _read_table(path: Path, folder: Path, options: CsvOptions, faults: Faults) -
         malformed,
         column_of=columns.of,
         findings=columns.findings,
+        groups=row_groups(records, columns.of["group"], columns.further_groups),
         counted=counted,
     )
 
@@ -230,7 +233,15 @@ def _rows_with_images(table: _Table, labels: RowLabels, prefix: str, faults: Fau
 
 def _rows(table: _Table, labels: RowLabels, prefix: str) -> CsvRows:
     """Return the rows of a CSV, whose images are sought with a prefix; empty: without."""
-    return read_rows(table.folder, prefix, table.records, table.malformed, table.column_of, labels)
+    return read_rows(
+        table.folder,
+        prefix,
+        table.records,
+        table.malformed,
+        table.column_of,
+        labels,
+        table.groups.of_lines,
+    )
 
 
 def _refuse_contradictions(path: Path, rows: CsvRows) -> None:
@@ -241,7 +252,7 @@ def _refuse_contradictions(path: Path, rows: CsvRows) -> None:
             "Leave one row of each image. If an image may show several findings, write them into "
             "one cell with | between them.",
             expected="one label for each image",
-            found=f"{len(rows.contradictions)} rows with another label, as "
+            found=f"{count(len(rows.contradictions), 'row')} with another label, as "
             f"{'; '.join(rows.contradictions[:3])}",
         )
 
@@ -268,11 +279,30 @@ def _encoding_notes(table: _Table, labels: RowLabels) -> list[str]:
 
 
 def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
-    """Return notes of the names of groups; none without a column of them."""
+    """Return notes of the names of groups, and of rows without one; none without a column."""
     column = table.column_of["group"]
     if not column:
         return []
-    return group_note(record.cells[column] for record in rows.records)
+    cells = []
+    by_others = 0
+    alone = 0
+    for record in rows.records:
+        cell = record.cells[column]
+        is_grouped = bool(table.groups.of_lines[record.line])
+        if is_grouped and not group_or_empty(cell):
+            by_others += 1
+            continue
+        cells.append(cell)
+        alone += not cell
+    notes = group_note(cells)
+    if by_others:
+        others = listed(table.groups.further_columns)
+        notes.append(f"Rows without {column} that stay together by {others}: {by_others}.")
+    if 0 < alone < len(rows.records):
+        notes.append(
+            f"Rows without {column}, each of which counts as a patient of its own: {alone}."
+        )
+    return notes
 
 
 def _unlisted_notes(finder: ImageFinder) -> list[str]:

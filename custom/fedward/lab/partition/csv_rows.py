@@ -7,16 +7,13 @@ from pathlib import Path
 from fedward.errors import option
 from fedward.lab.partition.image_pool import ListedImage
 from fedward.lab.partition.label_columns import RowLabels
+from fedward.lab.partition.pool import LeftOutImage, Origin
 from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut
-from fedward.sites.image_paths import ImageFinder, NoImage
-from fedward.sites.label_texts import group_or_empty
+from fedward.sites.image_paths import ImageFinder
 from fedward.sites.split import SPLIT_NAMES
 from fedward.sites.table import Record
-
-_LINES_NAMED = 20
-"""Lines that are left out and that a note names at most."""
 
 
 @dataclass
@@ -33,32 +30,34 @@ class CsvRows:
     """The rows that are used, in the same order."""
     contradictions: list[str] = field(default_factory=list)
     """Rows that give an image another label than an earlier row."""
-    left_out: LeftOut = field(default_factory=LeftOut)
+    objects: LeftOut = field(default_factory=LeftOut)
     """The DICOM objects without a picture that rows name, such as reports."""
     _by_path: dict[str, ListedImage] = field(default_factory=dict)
     """Path -> image of a row that is used."""
     _line_of: dict[str, int] = field(default_factory=dict)
     """Path of an image -> line of the row that is used."""
-    _decided: list[int] = field(default_factory=list)
-    """Lines of rows that are left out because a person has decided so."""
-    _repeats: int = 0
-    """Rows that say of an image what an earlier row says."""
-    _without_image: int = 0
-    """Rows among ``problems`` that name no image, or several."""
+    _cell_of: dict[int, str] = field(default_factory=dict)
+    """Line of a row that can be read -> what it names as its image."""
+    _needless: dict[int, str] = field(default_factory=dict)
+    """Line of a row that is left out, though nothing is wrong with it -> why."""
 
-    def read(self, record: Record, column_of: Mapping[str, str], labels: RowLabels) -> None:
-        """Use a row, or note why it cannot be used."""
+    def read(
+        self, record: Record, column_of: Mapping[str, str], labels: RowLabels, group: str
+    ) -> None:
+        """Use a row, or note why it cannot be used; ``group``: what it stays together with."""
+        self._cell_of[record.line] = record.cells[column_of["image"]]
         if record.line in labels.left_out:
-            self._decided.append(record.line)
+            self._needless[record.line] = "none or several of the classes, left out as decided"
             return
         try:
-            image = _listed_image(record, column_of, labels, self.finder)
+            image = _listed_image(record, column_of, labels, group, self.finder)
+            path = self.finder.folder / image.image
             # The list of an archive's export names its reports, too, which are no damaged images.
-            if not self.left_out.add_object(self.finder.folder / image.image):
+            if self.objects.add_object(path):
+                self._needless[record.line] = self.objects.reasons[path]
+            else:
                 self._add(record, image)
         except BadRow as problem:
-            if isinstance(problem, NoImage):
-                self._without_image += 1
             self.problems[record.line] = str(problem)
 
     def _add(self, record: Record, image: ListedImage) -> None:
@@ -71,8 +70,10 @@ class CsvRows:
         if earlier is not None:
             self._add_again(record, image, earlier)
             return
-        if image.sample_id in self.images:
-            raise BadRow(f"another row has the id {image.sample_id!r}")
+        namesake = self.images.get(image.sample_id)
+        if namesake is not None:
+            line = self._line_of[namesake.image]
+            raise BadRow(f"another row has the id {image.sample_id!r}: line {line}")
         self.images[image.sample_id] = image
         self.records.append(record)
         self._by_path[image.image] = image
@@ -93,33 +94,19 @@ class CsvRows:
         elif (image.group, image.split) != (earlier.group, earlier.split):
             raise BadRow(f"line {line} has the same image with another group or split")
         else:
-            self._repeats += 1
+            self._needless[record.line] = f"a repeat of line {line}"
 
     def problem_texts(self) -> list[str]:
         """Return why lines cannot be used, one text for each."""
         return [f"line {line}: {reason}" for line, reason in self.problems.items()]
 
-    def lines_note(self) -> list[str]:
-        """Return a note of the lines that are left out; empty for fewer than two."""
-        left_out = sorted((*self.problems, *self._decided))
-        if len(left_out) < 2:
-            return []
-        lines = ", ".join(map(str, left_out[:_LINES_NAMED]))
-        more = ", ..." if len(left_out) > _LINES_NAMED else ""
-        return [f"Lines that are left out: {lines}{more}."]
-
-    def counts_note(self, total: int) -> str:
-        """Return what became of how many of the ``total`` rows."""
-        parts = {
-            "used": len(self.images),
-            "without a picture": self.left_out.total,
-            "without an image": self._without_image,
-            "otherwise unusable": len(self.problems) - self._without_image,
-            "with none or several of the classes, left out": len(self._decided),
-            "repeating another row": self._repeats,
-        }
-        counts = [f"{number} {name}" for name, number in parts.items() if number or name == "used"]
-        return f"Rows: {total}; {', '.join(counts)}."
+    def left_out_rows(self) -> list[LeftOutImage]:
+        """Return the rows that are not used, in their order, each with the reason."""
+        reasons = {**self.problems, **self._needless}
+        return [
+            LeftOutImage(Origin(self._cell_of.get(line, ""), line), reasons[line])
+            for line in sorted(reasons)
+        ]
 
 
 def read_rows(
@@ -129,6 +116,7 @@ def read_rows(
     malformed: Sequence[Rejected],
     column_of: Mapping[str, str],
     labels: RowLabels,
+    groups: Mapping[int, str],
 ) -> CsvRows:
     """Return the rows of a CSV, whose images are sought in a folder.
 
@@ -139,16 +127,21 @@ def read_rows(
         malformed: the others.
         column_of: purpose of a column -> its name; empty: there is none.
         labels: of the rows.
+        groups: line of a row -> what it stays together with; empty: the row is alone.
     """
     finder = ImageFinder(folder, [prefix] if prefix else [])
     rows = CsvRows(finder, problems={row.row: row.reason for row in malformed})
     for record in records:
-        rows.read(record, column_of, labels)
+        rows.read(record, column_of, labels, groups[record.line])
     return rows
 
 
 def _listed_image(
-    record: Record, column_of: Mapping[str, str], labels: RowLabels, finder: ImageFinder
+    record: Record,
+    column_of: Mapping[str, str],
+    labels: RowLabels,
+    group: str,
+    finder: ImageFinder,
 ) -> ListedImage:
     """Return the image of a row; BadRow if its image, label or split cannot be used."""
     cell = {purpose: record.cells[name] if name else "" for purpose, name in column_of.items()}
@@ -165,6 +158,7 @@ def _listed_image(
         sample_id=cell["sample_id"] or path,
         image=path,
         label=labels.texts[record.line],
-        group=group_or_empty(cell["group"]),
+        group=group,
         split=split,
+        line=record.line,
     )

@@ -40,13 +40,22 @@ from fedward.lab.partition.divide import (
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices
+from fedward.lab.partition.left_out import LEFT_OUT_FILE, is_left_out_table, left_out_table
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.opened_images import Contradicting, with_usable_images
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.subgroup_columns import subgroup_words
 from fedward.lab.partition.summary import compares_classes, measured_somewhere, summary
-from fedward.lab.partition.write import POOLED, site_texts, write_files
+from fedward.lab.partition.write import (
+    POOLED,
+    another_cut,
+    refuse_another_cut,
+    require_writable,
+    site_texts,
+    write_files,
+)
 from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
+from fedward.sites.files import conversion, conversions, is_image
 from fedward.sites.hiding_windows import window_words
 from fedward.sites.rendering import PLAIN, Frames, Rendering
 from fedward.sites.site_file import SERVER, site_files
@@ -163,13 +172,15 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         What was written, for a person to read.
 
     Raises:
-        ConfigError: the data set cannot be cut so, or the folder holds files of another cut.
+        ConfigError: the data set cannot be cut so, or the folder cannot be written or holds files
+            of another cut.
         DataError: the data set cannot be used.
     """
+    _require_source(source, wanted)
+    require_writable(out)
+    _refuse_another_cut(source, out, wanted)
     faults = Faults(partial(_decided_command, source, out, wanted) if in_shell() else None)
     pool = _read(source, wanted, faults)
-    if wanted.resplit:
-        pool = replace(pool, splits=["train"] * len(pool.splits))
     if not wanted.unopened:
         pool = with_usable_images(pool, f"{source}", wanted.contradicting, faults)
     likely_column = most_like(wanted.by, pool.columns) if wanted.by else ""
@@ -185,7 +196,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     assert division is not None, "its error was noted, or follows from one that was"
     written = {**division.cut, **division.public}
     left_over = unused(pool, written, division.by, division.copies)
-    pool = pool.noting(left_over.reasons)
+    pool = pool.leaving_out(left_over.reasons)
     pool = replace(pool, doubts=(*pool.doubts, *left_over.displaced))
     pool = pool.noting(division.lost)
     if division.by:
@@ -197,6 +208,9 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     if wanted.titles:
         spec["titles"] = _titles(pool, wanted)
     texts[out / DATA_FILE] = f"{json.dumps(spec, indent=2, ensure_ascii=False)}\n"
+    left_out = left_out_table(pool)
+    if left_out:
+        texts[out / LEFT_OUT_FILE] = left_out
     better_command = ""
     better = _better_cut(pool, division, wanted)
     if better:
@@ -209,9 +223,11 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         )
         texts[out / MEASURING_CUT] = f"{command_anywhere}\n"
     write_files(texts)
+    # An earlier cut into this folder may have left files that this one does not have.
     if not better:
-        # An earlier cut into this folder may have left one, which is of other site files.
         (out / MEASURING_CUT).unlink(missing_ok=True)
+    if not left_out and is_left_out_table(out / LEFT_OUT_FILE):
+        (out / LEFT_OUT_FILE).unlink()
     return summary(pool, written, shares, out, better_command)
 
 
@@ -224,12 +240,7 @@ def _refuse_other_sites(texts: Mapping[Path, str], out: Path) -> None:
     """
     other_files = [name for name in site_files([out]) if out / name not in texts]
     if other_files:
-        raise ConfigError(
-            f"{out}",
-            "Name another folder, or delete them.",
-            expected="no other site files, which a run would take for sites",
-            found=f"{', '.join(other_files):.200}",
-        )
+        raise another_cut(out, ", ".join(other_files))
 
 
 def _refuse_server_of_another_cut(texts: Mapping[Path, str], out: Path) -> None:
@@ -373,8 +384,35 @@ def _shares(cut: Cut, wanted: Wanted) -> list[float]:
     return [wanted.labelled] * sites_with_labels + [0.0] * without_labels
 
 
-def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
-    """Read the data set, of whatever kind it is; what must be decided is noted."""
+def _refuse_another_cut(source: Path, out: Path, wanted: Wanted) -> None:
+    """Raise ConfigError if the folder has site files that cannot be of this cut."""
+    table = _table(source)
+    shares = {wanted.labelled}
+    if wanted.labelled_sites is not None:
+        shares.add(0.0)
+    if wanted.evaluate_together:
+        shares.add(1.0)
+    names: list[str] = []
+    if wanted.by is None:
+        names = [f"site-{number}" for number in range(1, (wanted.sites or 0) + 1)]
+        names += [POOLED] if wanted.pooled else []
+        names += [EVALUATION] if wanted.evaluate_together else []
+    place = source
+    if table:
+        place = wanted.images or table.parent
+    refuse_another_cut(out, place, wanted.seed, shares, names)
+
+
+def _table(source: Path) -> Path | None:
+    """Return the CSV that lists the images; None: the data set is a folder of classes or an npz."""
+    if source.is_dir():
+        manifest = source / "manifest.csv"
+        return manifest if manifest.exists() else None
+    return None if source.suffix.lower() == ".npz" else source
+
+
+def _require_source(source: Path, wanted: Wanted) -> None:
+    """Raise ConfigError if there is no data set, or no folder of its images."""
     if not source.exists():
         raise ConfigError(
             f"{source}",
@@ -390,11 +428,24 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             expected="a folder",
             found=f"{found}{did_you_mean_file(wanted.images)}",
         )
-    table = source / "manifest.csv" if source.is_dir() else source
-    if table.exists() and table.suffix.lower() != ".npz":
+    if source.is_file() and (conversion(source) or is_image(source)):
+        raise ConfigError(
+            f"{source}",
+            f"{conversions([source])} Name the folder of the images, or a CSV.".lstrip(),
+            expected="an npz file, a CSV, or a folder of images",
+            found="one image" if is_image(source) else "a file of a kind that is not read",
+        )
+
+
+def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
+    """Read the data set, of whatever kind it is; what must be decided is noted."""
+    table = _table(source)
+    if table:
+        # An empty name says that the CSV has no such column.
+        without_splits = {"split": ""} if wanted.resplit else {}
         options = CsvOptions(
             classes=wanted.classes,
-            columns=wanted.columns,
+            columns={**wanted.columns, **without_splits},
             findings=wanted.findings,
             subgroups=wanted.subgroups,
             choices=wanted.choices,
@@ -404,7 +455,14 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
         return read_csv(table, wanted.images or table.parent, options, faults=faults)
     _refuse_options_of_tables(source, wanted)
     if source.is_dir():
-        return read_folder(source, wanted.classes, wanted.rendering, wanted.choices, faults=faults)
+        return read_folder(
+            source,
+            wanted.classes,
+            wanted.rendering,
+            wanted.choices,
+            resplit=wanted.resplit,
+            faults=faults,
+        )
     if wanted.rendering != PLAIN:
         given = [option(name) for name in wanted.rendering.plain()]
         raise ConfigError(
@@ -413,7 +471,7 @@ def _read(source: Path, wanted: Wanted, faults: Faults) -> Pool:
             expected="image files",
             found=f"{source}",
         )
-    return read_npz(source, wanted.classes, wanted.resplit, wanted.choices, faults=faults)
+    return read_npz(source, wanted.classes, wanted.choices, resplit=wanted.resplit, faults=faults)
 
 
 def _centralised(cut: Cut) -> Cut:

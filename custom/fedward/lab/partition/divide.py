@@ -27,7 +27,7 @@ from fedward.sites.site_file import ANY_SITE, NOT_SITE_FILES, Split
 from fedward.sites.split import commonest_labels, group_split, parts_of_labelled_groups
 from fedward.text import natural
 
-_DISPLACED = "belong to a group that has more images at another site"
+_DISPLACED = "in a group that has more images at another site"
 _MANY_DISPLACED = 0.1
 """Share of the images above which those that are displaced are no side issue."""
 _MOST_NAMED = 5
@@ -326,8 +326,8 @@ def _training_counts(pool: Pool, cut: Cut) -> npt.NDArray[np.int64]:
 class Unused(NamedTuple):
     """What is to be said of the images of a pool that are at no site."""
 
-    reasons: Sequence[str]
-    """A note of why they are at none, with their numbers; empty without any."""
+    reasons: Mapping[int, str]
+    """Row -> why it is at none."""
     displaced: Sequence[str]
     """A note of those whose group is at another site, if these are many; else empty."""
 
@@ -345,26 +345,26 @@ def unused(pool: Pool, cut: Cut, by: ColumnSites | None, copies: Collection[int]
     unused_rows = set(range(total))
     for site_rows in cut.values():
         unused_rows.difference_update(*(rows.tolist() for rows in site_rows.values()))
-    reasons = Counter[str]()
+    reasons: dict[int, str] = {}
     for row in unused_rows:
         if row in copies:
-            reasons["are copies of a picture in another of training, validation and test"] += 1
+            reasons[row] = "a copy of a picture in another of training, validation and test"
         elif by and not by.values[row]:
-            reasons[f"have no value in {by.column}"] += 1
+            reasons[row] = f"no value in {by.column}"
         elif by and by.owner[row] < 0:
-            reasons[_DISPLACED] += 1
+            reasons[row] = _DISPLACED
         else:
-            reasons["have no label to be evaluated by"] += 1
+            reasons[row] = "no label to be evaluated by"
     displaced = []
-    if reasons[_DISPLACED] > _MANY_DISPLACED * total:
+    displaced_rows = sum(reason == _DISPLACED for reason in reasons.values())
+    if displaced_rows > _MANY_DISPLACED * total:
         displaced = [
-            f"{reasons.pop(_DISPLACED)} of {total} images are left out: they {_DISPLACED}, and a "
+            f"{displaced_rows} of {total} images are left out: they are {_DISPLACED}, and a "
             "group stays together. If the groups are wrong, name another column of groups "
             f"({option('columns', {'group': 'COLUMN'})}) or none "
             f"({option('columns', {'group': ''})})."
         ]
-    counts = ", ".join(f"{number} {reason}" for reason, number in reasons.most_common() if number)
-    return Unused([f"Images at no site: {counts}."] if counts else [], displaced)
+    return Unused(reasons, displaced)
 
 
 def renamed_note(by: ColumnSites) -> list[str]:

@@ -11,7 +11,10 @@ Decision: TypeAlias = str | Sequence[str] | Mapping[str, str]
 
 
 PLACEHOLDER = "NAME"
-"""Stands in a decision for the name of a column that only a person knows."""
+"""Stands in a decision for the name of a column that only a person knows.
+
+No command is proposed then: it would be refused for this column again.
+"""
 
 
 class Faults:
@@ -84,26 +87,31 @@ class Faults:
 
     def together(self) -> FedwardError:
         """Return what was noted, at least one error, as one."""
-        command = self._command(self._decisions) if self._command and self._decisions else ""
         error = together(self._errors, "must be fixed or decided")
+        if not self._command:
+            return error
+        unknown = [
+            name for option, value in self._decisions.items() for name in _unknown(option, value)
+        ]
+        if unknown:
+            # Any command would be refused again.
+            for_ = ", ".join(unknown)
+            which = f"No column is the likeliest for {for_}, so no command is proposed."
+            return type(error)(f"{error}", f"\n{which}")
+        command = self._command(self._decisions) if self._decisions else ""
         if not command:
             return error
         which = "With the likeliest decision of each:"
         if self._undecidable:
             which = "Once the rest is fixed, with the likeliest decisions:"
-        if any(map(_has_placeholder, self._decisions.values())):
-            which = f"{which.removesuffix(':')}, and a column in place of {PLACEHOLDER}:"
         return type(error)(f"{error}", f"\n{which}\n{command}")
 
 
-def _has_placeholder(decision: Decision) -> bool:
-    """Return whether a person must put a name into a decision."""
-    # A column of subgroups is followed by its groups.
-    return any(text.partition("=")[0] == PLACEHOLDER for text in _texts(decision))
-
-
-def _texts(decision: Decision) -> list[str]:
-    """Return the single texts of a decision."""
+def _unknown(option: str, decision: Decision) -> list[str]:
+    """Return what only a person can name: purposes of columns, or the option itself."""
     if isinstance(decision, str):
-        return [decision]
-    return list(decision.values() if isinstance(decision, Mapping) else decision)
+        return [option] if decision == PLACEHOLDER else []
+    if isinstance(decision, Mapping):
+        return [purpose for purpose, name in decision.items() if name == PLACEHOLDER]
+    # A column of subgroups is followed by its groups.
+    return [option] if any(text.partition("=")[0] == PLACEHOLDER for text in decision) else []

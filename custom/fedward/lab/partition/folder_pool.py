@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedward.errors import DataError, listed, option
+from fedward.lab.partition.csv_columns import lists_images
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
-from fedward.lab.partition.pool import ClassesError, Pool, is_label
+from fedward.lab.partition.left_out import LEFT_OUT_FILE
+from fedward.lab.partition.pool import ClassesError, LeftOutImage, Origin, Pool, is_label
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import (
     LeftOut,
+    conversion,
+    conversions,
     files_below,
     is_hidden,
     is_image,
@@ -27,8 +31,6 @@ from fedward.text import natural
 
 _MOST_NAMED = 5
 """Files of a folder that an error names."""
-_VOLUMES = (".mgz", ".mgh", ".img", ".hdr", ".nrrd", ".nhdr", ".mha", ".mhd")
-"""Endings of volumes that are not read."""
 _MASK = re.compile(r"[ _-](mask|seg|segmentation|superpixels)([ _-]?\d+)?$", re.IGNORECASE)
 """How the name of a mask ends, beside the image that has the rest as its name."""
 
@@ -46,6 +48,7 @@ def read_folder(
     rendering: Rendering = PLAIN,
     choices: LabelChoices = NO_CHOICES,
     *,
+    resplit: bool = False,
     faults: Faults,
 ) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
@@ -61,62 +64,78 @@ def read_folder(
         classes: those to use; empty: all.
         rendering: how files become images.
         choices: what names of folders mean that could mean several things.
+        resplit: whether folders of splits count for nothing.
         faults: gets what a person must decide, and the pool is by the likeliest decisions.
 
     Raises:
         ConfigError: see :func:`~fedward.lab.partition.label_choices.with_decisions`.
-        DataError: there are no such folders, no images in them, or see
+        DataError: there are no such folders or no images in them; a CSV in the folder lists its
+            images, and no ``classes`` say that the folders are the classes; or see
             :func:`fedward.lab.partition.image_pool.image_pool`.
     """
     class_folders = list(_class_folders(folder))
     if not classes:
+        _refuse_list(folder, class_folders)
         _require_classes_on_top(folder, class_folders)
-    images, problems, left_out, masks = _listed(folder, class_folders, rendering)
+    images, problems, others = _listed(folder, class_folders, rendering)
     words = [image.label for image in images if is_label(image.label)]
     choices = with_decisions(f"{folder}", words, choices, classes, faults)
     images = [_with_meaning(image, choices) for image in images]
+    if resplit:
+        images = [replace(image, split="") for image in images]
     total = len(images) + len(problems)
-    notes = left_out.notes()
     if len({image.label for image in images} - {""}) < 2 and not problems:
-        _refuse_folders(folder, class_folders, images, notes)
-    if masks:
-        notes.append(
-            "Masks that lie beside the image whose name they begin with, which are left out: "
-            f"{masks}."
-        )
+        _refuse_folders(folder, class_folders, images, others)
+    texts = [f"{name!r}: {problem}" for name, problem in problems.items()]
     with faults.noted():
-        notes += refuse_many(f"{folder}", problems, total, "Copy or rename these files.")
+        refuse_many(f"{folder}", texts, total, "Copy or rename these files.")
     if not images:
         faults.refuse()
-    notes += _folder_notes(folder, class_folders, rendering)
+    notes = [*others.folder_notes(), *_folder_notes(folder, class_folders, rendering)]
+    beside = [path for path in _files_beside(folder, class_folders) if is_image(path)]
+    reasons = {
+        **{path.relative_to(folder).as_posix(): why for path, why in others.reasons.items()},
+        **problems,
+        **{path.relative_to(folder).as_posix(): "in no folder of a class" for path in beside},
+    }
     with faults.noted_unless(ClassesError):
-        pool = image_pool(folder.resolve().name, folder, images, classes, {}, rendering, notes)
-        return replace(pool, doubts=tuple(_doubts(folder, class_folders, total)))
+        pool = image_pool(
+            name=folder.resolve().name,
+            folder=folder,
+            images=images,
+            classes=classes,
+            columns={},
+            rendering=rendering,
+            notes=notes,
+        )
+        left_out = [LeftOutImage(Origin(name), why) for name, why in reasons.items()]
+        pool = replace(pool, left_out=(*left_out, *pool.left_out))
+        return replace(pool, doubts=tuple(_doubts(folder, len(beside), total)))
     raise faults.together()
 
 
 def _listed(
     folder: Path, class_folders: Sequence[_ClassFolder], rendering: Rendering
-) -> tuple[list[ListedImage], list[str], LeftOut, int]:
-    """Return the images, why others cannot be used, what is no image, and the number of masks."""
+) -> tuple[list[ListedImage], dict[str, str], LeftOut]:
+    """Return the images, name and problem of others, and files that are no images, or masks."""
     images: list[ListedImage] = []
-    problems: list[str] = []
+    problems: dict[str, str] = {}
     left_out = LeftOut()
-    masks = 0
     first_of: dict[Path, tuple[str, str]] = {}
     for class_folder in class_folders:
         paths = left_out.images(_files(class_folder.path, rendering, left_out))
         pictures = _without_masks(paths)
-        masks += len(paths) - len(pictures)
+        for mask in sorted(set(paths).difference(pictures)):
+            left_out.reasons[mask] = "a mask beside the image whose name it begins with"
         for path in pictures:
             name = path.relative_to(folder).as_posix()
             try:
                 file = locate(folder, name)
                 name.encode()
             except UnicodeEncodeError:
-                problems.append(f"{name!r}: expected a name in UTF-8, found another: rename it")
+                problems[name] = "expected a name in UTF-8, found another: rename it"
             except BadRow as problem:
-                problems.append(f"{name!r}: {problem}")
+                problems[name] = str(problem)
             else:
                 earlier, label = first_of.setdefault(file, (name, class_folder.label))
                 if label != class_folder.label:
@@ -128,7 +147,37 @@ def _listed(
                         "one file",
                     )
                 images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
-    return images, problems, left_out, masks
+    # Of the files beside the folders of classes, those count that could become images.
+    left_out.images([path for path in _files_beside(folder, class_folders) if conversion(path)])
+    return images, problems, left_out
+
+
+def _refuse_list(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
+    """Raise DataError if a CSV in a folder lists its images: the folders may be hospitals."""
+    lists = [table for table in _tables(folder) if lists_images(table, folder)]
+    if not lists:
+        return
+    names = list(dict.fromkeys(each.label for each in class_folders if is_label(each.label)))
+    remedy = f"Name the CSV: `{shlex.join(['fedward', 'partition', str(lists[0])])}`, with the "
+    remedy += "same options."
+    if len(names) > 1:
+        remedy += f" If the folders are the classes, write {option('classes', *names)}."
+    raise DataError(
+        f"{folder}",
+        remedy,
+        expected="a CSV of images, or a folder for each class",
+        found=f"{listed(table.name for table in lists)}, whose rows name images of this folder, "
+        f"beside the folders {listed(names) or '(none)'}",
+    )
+
+
+def _tables(folder: Path) -> list[Path]:
+    """Return the CSVs directly in a folder, without those that an earlier cut has written."""
+    return [
+        path
+        for path in sorted(folder.glob("*.csv"))
+        if path.name != LEFT_OUT_FILE and not path.with_suffix(".yaml").exists()
+    ]
 
 
 def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
@@ -176,7 +225,7 @@ def _refuse_folders(
     folder: Path,
     class_folders: Sequence[_ClassFolder],
     images: Sequence[ListedImage],
-    notes: Sequence[str],
+    left_out: LeftOut,
 ) -> None:
     """Raise DataError for a folder with images of fewer than two classes."""
     names = sorted(path.name for path in folder.iterdir())
@@ -191,11 +240,10 @@ def _refuse_folders(
         if len(inside) == 1 and len(_folders(place)) > 1:
             remedy = f"If the classes are below, name {place}."
             break
+    notes = left_out.notes()
     if notes:
-        formats = "Images of other formats must be converted to PNG."
-        if any(ending in note for note in notes for ending in _VOLUMES):
-            formats = "Volumes of other formats must be converted to NIfTI (.nii.gz)."
-        remedy = f"{' '.join(notes)} {remedy} {formats}"
+        formats = "" if conversions(left_out.reasons) else "Convert images to PNG."
+        remedy = f"{' '.join(notes)} {remedy} {formats}".rstrip()
     raise DataError(
         f"{folder}",
         remedy,
@@ -225,18 +273,20 @@ def _folder_notes(
     return notes
 
 
-def _doubts(folder: Path, class_folders: Sequence[_ClassFolder], used: int) -> list[str]:
+def _doubts(folder: Path, beside: int, used: int) -> list[str]:
     """Return what lies in the folder and is not used: images beside the classes, and tables.
 
-    ``used``: number of images in the folders of the classes.
+    Args:
+        folder: of the classes.
+        beside: number of images beside the classes.
+        used: number of images in the folders of the classes.
     """
     doubts = []
-    beside = _images_beside(folder, class_folders)
     if beside:
         doubts.append(
             f"{beside} of {beside + used} images lie in no folder of a class and are left out."
         )
-    for table in sorted(folder.glob("*.csv")):
+    for table in _tables(folder):
         doubts.append(
             f"{table.name} is not read. If it lists the images, cut by it: "
             f"`{shlex.join(['fedward', 'partition', str(table)])}`, with the same options."
@@ -249,10 +299,10 @@ def _with_meaning(image: ListedImage, choices: LabelChoices) -> ListedImage:
     return replace(image, label="".join(choices.decided([image.label])))
 
 
-def _images_beside(folder: Path, class_folders: Sequence[_ClassFolder]) -> int:
-    """Return how many images lie directly in the folder, or in that of a split."""
+def _files_beside(folder: Path, class_folders: Sequence[_ClassFolder]) -> list[Path]:
+    """Return the files that lie directly in the folder, or in that of a split."""
     places = {folder, *(class_folder.path.parent for class_folder in class_folders)}
-    return sum(path.is_file() and is_image(path) for place in places for path in place.iterdir())
+    return sorted(path for place in places for path in place.iterdir() if path.is_file())
 
 
 def _class_folders(folder: Path) -> Iterator[_ClassFolder]:

@@ -14,8 +14,11 @@ import numpy as np
 
 from fedward.errors import DataError, in_shell, option
 from fedward.lab.partition.pool import (
+    OTHER_CLASS,
+    LeftOutImage,
     Listing,
     OpenedImage,
+    Origin,
     Pool,
     Rows,
     check_groups,
@@ -68,6 +71,13 @@ class ListedImage:
     split: str = ""
     further: Mapping[str, str] = field(default_factory=dict)
     """Column of subgroups -> its cell; all images of a data set have the same columns."""
+    line: int | None = None
+    """Line of the CSV that lists it; None: the data set is no CSV."""
+
+    @property
+    def origin(self) -> Origin:
+        """Where the data set lists it."""
+        return Origin(self.image, self.line)
 
 
 def image_pool(
@@ -97,11 +107,11 @@ def image_pool(
 
     Raises:
         ConfigError: see :func:`fedward.lab.partition.pool.take_classes`.
-        DataError: a group is in two splits; some images have a split and others none; no image can
-            be read.
+        DataError: a group is in two splits, or no image can be read.
     """
     take = take_classes if label_kind.exclusive else take_findings
     chosen = take([image.label for image in images], classes)
+    of_other_classes = sorted(set(range(len(images))).difference(chosen.rows))
     kept, patient_notes = _grouped_by_patient(folder, [images[row] for row in chosen.rows])
     splits = [image.split or "train" for image in kept]
     check_groups(f"{folder}", _owners(kept), splits)
@@ -119,7 +129,7 @@ def image_pool(
         splits=splits,
         side=side,
         channels=channels,
-        listing=partial(_listing, folder, kept, class_of, rendering),
+        listing=partial(_listing, folder, kept, groups, class_of, rendering),
         rendering=rendering,
         columns={
             column: [values[row] for row in chosen.rows] for column, values in columns.items()
@@ -127,6 +137,9 @@ def image_pool(
         grouped=any(image.group for image in kept),
         notes=(*notes, *chosen.notes, *patient_notes),
         open_images=partial(_opened, folder, kept, rendering, proposed_size(side), channels),
+        listed_as="file" if kept[0].line is None else "row",
+        origins=[image.origin for image in kept],
+        left_out=tuple(LeftOutImage(images[row].origin, OTHER_CLASS) for row in of_other_classes),
     )
 
 
@@ -158,8 +171,8 @@ def _opened(
 
 def refuse_many(
     where: str, problems: Sequence[str], total: int, remedy: str, shown: str = ""
-) -> list[str]:
-    """Return a note of the images that cannot be used, with the problem of the first.
+) -> None:
+    """Refuse a data set of which too many images cannot be used.
 
     ``shown``: other words for the first problems.
 
@@ -175,9 +188,6 @@ def refuse_many(
             expected=f"images, of which at most {_MOST_UNUSABLE:.0%} cannot be used",
             found=f"{count} of {total} that cannot{first}",
         )
-    if not problems:
-        return []
-    return [f"{count} of {total} images are left out, the first: {shown or problems[0]}."]
 
 
 def frames_remedy() -> str:
@@ -341,13 +351,25 @@ def _class_of(
 def _listing(
     folder: Path,
     images: Sequence[ListedImage],
+    groups: Sequence[str],
     class_of: Mapping[str, str],
     rendering: Rendering,
     site: str,
     site_rows: Mapping[str, Rows],
     out: Path,
 ) -> Listing:
-    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`."""
+    """Return how a site's file names its images; see :class:`fedward.lab.partition.pool.Pool`.
+
+    Args:
+        folder: of the images.
+        images: of the pool.
+        groups: what each of them stays together with.
+        class_of: label -> class.
+        rendering: how files become images.
+        site: its name.
+        site_rows: split -> rows of the site.
+        out: folder of the site files.
+    """
     table = io.StringIO(newline="")
     writer = csv.writer(table)
     writer.writerow([*WRITTEN_COLUMNS, *images[0].further])
@@ -357,7 +379,6 @@ def _listing(
         for row in rows:
             splits_of[images[row].group].add(split)
     torn = {group for group, splits in splits_of.items() if group and len(splits) > 1}
-    groups = _owners(images)
     for split, rows in site_rows.items():
         for row in rows:
             image = images[row]

@@ -13,12 +13,16 @@ import numpy.typing as npt
 from fedward.errors import ConfigError, DataError, listed, option
 from fedward.lab.npz_columns import NpzColumns
 from fedward.lab.partition.faults import Faults
+from fedward.lab.partition.image_pool import refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
 from fedward.lab.partition.pool import (
+    OTHER_CLASS,
     Classes,
     ClassesError,
+    LeftOutImage,
     Listing,
     OpenedImage,
+    Origin,
     Pool,
     Rows,
     check_groups,
@@ -94,9 +98,9 @@ class _File:
 def read_npz(
     path: Path,
     classes: Sequence[str] = (),
-    joined: bool = False,
     choices: LabelChoices = NO_CHOICES,
     *,
+    resplit: bool = False,
     faults: Faults,
 ) -> Pool:
     """Read a file of arrays as a pool.
@@ -113,9 +117,10 @@ def read_npz(
         classes: names of the labels in the order of their numbers, by default the numbers. If the
             file has ``label_names``: names of the classes to use, in their order; images of other
             classes are left out.
-        joined: whether images of any of the file's splits may be in any split of a site.
         choices: what numbers mean that may be no label, as -1 and 255; and whether labels (N, C)
             with one 1 in each row are findings, although they look like one class each.
+        resplit: whether the file's splits count for nothing, so that any image may be in any split
+            of a site.
         faults: gets what is wrong with the arrays.
 
     Raises:
@@ -135,28 +140,31 @@ def read_npz(
         classes = [name for name in classes if is_label(name)]
 
     multi_label = not kind_of_labels(labels).exclusive
-    take = _take_findings if multi_label else _take_numbers
     chosen: Classes | None = None
     with faults.noted_unless(ClassesError):
-        chosen = take(labels, name_of, classes)
+        if multi_label:
+            chosen = _take_findings(path, labels, name_of, classes)
+        else:
+            chosen = _take_numbers(labels, name_of, classes)
     if chosen is None:
         raise faults.together()
     notes = [*one_hot_notes, *chosen.notes]
     if not classes and file.label_names is None:
         notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
 
-    splits = file.splits()
+    splits_in_file = file.splits()
     places_in_splits = file.places_in_splits()
     # Where images may change their splits, they are counted through all of them.
-    indices = list(range(len(splits))) if joined else places_in_splits
+    indices = list(range(len(splits_in_file))) if resplit else places_in_splits
+    splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
     named_groups = file.of_all(file.columns.groups())
-    ids = [f"{split}-{index}" for split, index in zip(splits, indices, strict=True)]
+    ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
     check_groups(f"{path}", groups, splits)
 
     class_of = _class_of(name_of, chosen.classes, multi_label)
-    places = _Places.of(splits, places_in_splits, chosen.rows)
+    places = _Places.of(splits_in_file, places_in_splits, chosen.rows)
     return Pool(
         name=path.stem,
         classes=chosen.classes,
@@ -165,11 +173,16 @@ def read_npz(
         splits=[splits[row] for row in chosen.rows],
         side=file.side,
         channels=file.channels,
-        listing=partial(_listing, path, class_of, places, joined),
+        listing=partial(_listing, path, class_of, places, resplit),
         columns=_columns(file, chosen.rows),
         grouped=any(named_groups),
         notes=tuple(notes),
         open_images=partial(_opened, file.images, ids, chosen.rows),
+        origins=[Origin(ids[row]) for row in chosen.rows],
+        left_out=tuple(
+            LeftOutImage(Origin(ids[row]), _why_left_out(labels[row]))
+            for row in sorted(set(range(len(ids))).difference(chosen.rows))
+        ),
     )
 
 
@@ -326,20 +339,43 @@ def _joined(path: Path, labels_of_splits: Sequence[Labels]) -> Labels:
     return np.concatenate(labels_of_splits)
 
 
+def _why_left_out(label: Labels) -> str:
+    """Return why the image of a label is left out: a number (), or those of its findings (C,)."""
+    if label.ndim:
+        return f"expected 0 or 1 for each finding, or -1 for all of them, found {label.tolist()}"
+    return OTHER_CLASS
+
+
 def _take_numbers(labels: Labels, name_of: Mapping[int, str], classes: Sequence[str]) -> Classes:
     """Return the classes of labels (N,), and the images that have one of them or no label."""
     order = [name for name in name_of.values() if is_label(name)]
     return take_classes([name_of[number] for number in labels.tolist()], classes or order)
 
 
-def _take_findings(labels: Labels, name_of: Mapping[int, str], classes: Sequence[str]) -> Classes:
-    """Return the classes of labels (N, C); all images are kept."""
+def _take_findings(
+    path: Path, labels: Labels, name_of: Mapping[int, str], classes: Sequence[str]
+) -> Classes:
+    """Return the classes of labels (N, C), and the images that show some, none, or have no label.
+
+    Raises:
+        DataError: more than 5 % of the images have other labels, which no site can read.
+    """
+    are_answers = ((labels == 0) | (labels == 1)).all(axis=1)
+    is_readable = are_answers | (labels == -1).all(axis=1)
+    problems = [f"image {row}: {labels[row].tolist()}" for row in np.flatnonzero(~is_readable)]
+    refuse_many(
+        f"{path}, labels",
+        problems,
+        len(labels),
+        "Write 0 or 1 for each finding, or -1 for all of them where an image has no label.",
+    )
     names = list(name_of.values())
     order = take_classes(names, classes or names).classes
     number_of = {name: number for number, name in name_of.items()}
     left_out = [name for name in names if name not in order]
-    chosen = labels[:, [number_of[name] for name in order]]
-    return Classes(order, chosen, list(range(len(labels))), findings_note(left_out))
+    rows = np.flatnonzero(is_readable)
+    chosen = labels[rows][:, [number_of[name] for name in order]]
+    return Classes(order, chosen, rows.tolist(), findings_note(left_out))
 
 
 def _require_names(

@@ -69,12 +69,13 @@ def with_usable_images(
     if not opened:
         return pool
     rendering = pool.rendering
-    notes, left_out = _unusable(where, opened, rendering, faults)
+    notes, reasons = _unusable(where, opened, rendering, faults)
     dark = [image for image in opened if image.dark]
     cause = ""
     if any(image.shown_in for image in dark):
         cause = hidden_by(rendering.window, _better(opened, rendering))
-    notes += dark_note([image.name for image in dark], len(opened), cause)
+    files = [image.path for image in dark if image.path]
+    notes += dark_note([image.name for image in dark], len(opened), cause, files)
     rows_of = _rows_by_picture(opened)
     contradictions = _contradictions(pool, rows_of.values())
     if contradictions and contradicting is None:
@@ -85,14 +86,16 @@ def with_usable_images(
         rows = sum(map(len, contradictions))
         fate = "kept, as decided"
         if contradicting == "left-out":
-            left_out.update(row for rows in contradictions for row in rows)
+            several = "a picture with several labels, left out as decided"
+            reasons |= {row: several for rows in contradictions for row in rows}
             fate = "left out"
         notes.append(
             f"{count(len(contradictions), 'picture')} with several labels, of {rows} rows: {fate}."
         )
     pool = replace(pool, copies=tuple(tuple(same) for same in rows_of.values() if len(same) > 1))
-    if left_out:
-        pool = pool.taken([row for row in range(len(opened)) if row not in left_out])
+    if reasons:
+        pool = pool.leaving_out(reasons)
+        pool = pool.taken([row for row in range(len(opened)) if row not in reasons])
     return pool.noting(notes)
 
 
@@ -130,8 +133,8 @@ def _without_contradictions(
 
 def _unusable(
     where: str, opened: Sequence[OpenedImage], rendering: Rendering, faults: Faults
-) -> tuple[list[str], set[int]]:
-    """Return notes of the images that cannot be used, and their rows, which are left out.
+) -> tuple[list[str], dict[int, str]]:
+    """Return notes of the images that cannot be used; and row -> why it is left out.
 
     Many are a fault. They then stay in what is cut, as if they were fixed: that sites are too
     small without them would be no fault of its own.
@@ -159,16 +162,16 @@ def _unusable(
         (others, "Repair these files, or leave them out.", "", {}),
     ]
     notes = []
-    left_out = set[int]()
+    reasons: dict[int, str] = {}
     for of_kind, remedy, further_note, decisions in kinds:
         bad = [opened[row] for row in of_kind]
         names = [image.name for image in bad]
         with faults.noted(**decisions):
-            notes += refuse_many(where, names, len(opened), remedy, _first(bad))
+            refuse_many(where, names, len(opened), remedy, _first(bad))
             if of_kind and further_note:
                 notes.append(further_note)
-            left_out.update(of_kind)
-    return notes, left_out
+            reasons |= {row: opened[row].problem for row in of_kind}
+    return notes, reasons
 
 
 def _first(opened: Sequence[OpenedImage]) -> str:

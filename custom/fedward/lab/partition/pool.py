@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedward.config import LONGEST_CLASS, MOST_CLASSES
 from fedward.errors import ConfigError, DataError, did_you_mean, listed, option
 from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.labels import NO_FINDING, SEPARATOR, Labels, strata
@@ -23,6 +24,26 @@ Cut: TypeAlias = Mapping[str, Mapping[str, Rows]]
 SMALLEST_SIDE = 16
 LARGEST_SIDE = 224
 """Bounds of the image size that is proposed, in pixels."""
+
+
+OTHER_CLASS = "of a class that is not used"
+"""Why an image is left out whose label is none of the classes to use."""
+
+
+class Origin(NamedTuple):
+    """Where a data set lists an image."""
+
+    image: str
+    """The image as the data set calls it, such as its path; empty if it does not say."""
+    line: int | None = None
+    """Line of the CSV; None: the data set is no CSV."""
+
+
+class LeftOutImage(NamedTuple):
+    """What a data set lists and no site gets."""
+
+    origin: Origin
+    reason: str
 
 
 class OpenedImage(NamedTuple):
@@ -94,6 +115,12 @@ class Pool:
     """Opens the images, and yields what was seen of each row, in their order."""
     copies: tuple[tuple[int, ...], ...] = ()
     """Rows of each picture that is there several times, as far as the images were opened."""
+    listed_as: str = "image"
+    """What the data set lists its images as: ``row``, ``file`` or ``image``."""
+    origins: Sequence[Origin] = ()
+    """Where the data set lists each of the N images."""
+    left_out: tuple[LeftOutImage, ...] = ()
+    """All else that it lists."""
 
     def taken(self, rows: Sequence[int]) -> "Pool":
         """Return the pool of some of the rows, in their order; they are not opened again."""
@@ -114,7 +141,17 @@ class Pool:
             listing=listing_of_all,
             open_images=open_none,
             copies=tuple(tuple(same) for same in copies if len(same) > 1),
+            origins=[self.origins[row] for row in rows if self.origins],
         )
+
+    def leaving_out(self, reasons: Mapping[int, str]) -> "Pool":
+        """Return the pool with further rows noted as left out, which are still among its rows.
+
+        Args:
+            reasons: row -> why no site gets it.
+        """
+        further = [LeftOutImage(self.origins[row], reasons[row]) for row in sorted(reasons)]
+        return replace(self, left_out=(*self.left_out, *further))
 
     def noting(self, notes: Sequence[str]) -> "Pool":
         """Return the pool with further notes."""
@@ -183,8 +220,8 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
         classes: classes to use, in their order; empty: all, in natural order.
 
     Raises:
-        ClassesError: a class has no image although images have labels; fewer than two classes; or
-            one is named twice.
+        ClassesError: a class has no image although images have labels; there are fewer than two
+            classes, more than a job may have, or one is named twice; or a name is too long.
     """
     known = sorted({text for text in texts if is_label(text)}, key=natural)
     order = tuple(classes or known)
@@ -210,6 +247,15 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
             "Name the classes to use.",
             expected="two or more classes",
             found=listed(order) or "no label",
+        )
+    longest = max(map(len, order))
+    if len(order) > MOST_CLASSES or longest > LONGEST_CLASS:
+        raise ClassesError(
+            option("classes"),
+            "Name the classes to use, or another column of labels.",
+            expected=f"at most {MOST_CLASSES} classes, whose names have at most {LONGEST_CLASS} "
+            "characters, as jobs can have",
+            found=f"{len(order)} classes, the longest name with {longest}",
         )
     index_of = {name: index for index, name in enumerate(order)}
     rows = [row for row, text in enumerate(texts) if text in index_of or not is_label(text)]
@@ -266,8 +312,8 @@ def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> No
     if leaking:
         raise DataError(
             where,
-            "Move each of these groups to one split, or let new splits be made: leave those of the "
-            "data out.",
+            "Move each of these groups to one split, or let new splits be made "
+            f"({option('resplit', True)}).",
             expected="each group (patient, lesion) in one split",
             found=f"{len(leaking)} in several, such as {', '.join(leaking[:3])}",
         )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fedward.errors import listed, option, setting
 from fedward.evaluation.evaluated_images import fewest_measured, measured_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.lab.partition.left_out import left_out_lines
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.subgroup_columns import left_over_notes
 from fedward.labels import class_counts, known, strata
@@ -51,13 +52,18 @@ def summary(
     for (site, site_rows), share in zip(cut.items(), shares, strict=True):
         lines.append(_line(site, _cells(pool, site_rows, share), width))
     lines.append("")
+    used = {row for site_rows in cut.values() for rows in site_rows.values() for row in rows}
+    listed_note, reasons = left_out_lines(pool, len(used), out)
+    lines += fold(listed_note)
+    for reason in reasons:
+        lines += fold(reason, first="  - ", others="    ")
     share_of = dict(zip(cut, shares, strict=True))
     cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
     for note in _notes(pool, cut, [share_of[site] for site in cut], out):
-        lines += fold(note, _WIDTH)
+        lines += fold(note)
     lines.append("")
     for doubt in pool.doubts:
-        lines += [*fold(doubt, _WIDTH), ""]
+        lines += [*fold(doubt), ""]
     if better_command and len(measured_somewhere(pool, cut, "test")) < fewest_measured(
         pool.label_kind
     ):
@@ -201,6 +207,10 @@ def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str
         f"{out / DATA_FILE} proposes {spec['image_size']} pixels, {colour}, views {spec['views']} "
         "to the jobs that ship. Edit it where that is wrong, or change a run, as with "
         f"{setting('data.views', 'rotation_invariant')}."
+    )
+    notes.append(
+        f'Reports are titled with the name in it, "{spec["name"]}", which is that of the data '
+        'set\'s file or folder. Edit "name" there for another.'
     )
     return notes
 
