@@ -31,7 +31,7 @@ def test_twenty_images_are_answered_by_keyboard_over_a_reload(
     tab.browser.refresh()
     tab.wait_for_image()
     assert tab.text("count") == "10 of 24"
-    assert tab.text("undo").endswith(f"Undo: {CLASSES[9 % 3]}")
+    assert tab.text("undo").endswith(f"Undo “MEL” for {big_clinic.ids[9]}")
     for number in range(10, 20):
         expected[tab.answer(str(1 + number % 3))] = CLASSES[number % 3]
     assert big_clinic.queue.labels() == expected
@@ -68,6 +68,63 @@ def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
     ActionChains(tab.browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
     tab.wait_for_image()
     assert tab.about() == skipped
+
+
+def undo_of(tab: Tab) -> tuple[str, str]:
+    """Return the text on the button, and the sentence that says it in full."""
+    text = tab.run("return document.querySelector('#undo span').textContent")
+    return text, tab.find("undo").get_attribute("title")
+
+
+def test_undo_says_what_it_takes_back_at_any_moment(
+    tab: Tab, serving: list[Served], make_clinic: Callable[[int], Any]
+) -> None:
+    clinic = make_clinic(2)
+    clinic.ask(*clinic.ids)
+    serving.append(Served(clinic.site_file, CLASSES))
+    tab.open(serving[0].address)
+    assert undo_of(tab) == ("Undo", "There is no answer to take back.")
+    again = ", and show the image again."
+    tab.answer("s")
+    text = "Undo the skip of s00"
+    assert undo_of(tab) == (text, text + again)
+    tab.answer("1")
+    text = "Undo “MEL” for s01"
+    assert undo_of(tab) == (text, text + again)
+    tab.press("2")
+    tab.until(lambda: tab.text("question") == "Nothing is waiting for you")
+    text = "Undo “NV” for s00"
+    assert undo_of(tab) == (text, text + again)
+    tab.press("l")
+    tab.until(lambda: tab.find("given").is_displayed())
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.text("notice").startswith("You said: NV."))
+    tab.wait_for_image()
+    tab.press("3")
+    tab.until(lambda: tab.text("said") == "Saved: BCC.")
+    text = "Undo “BCC” for s00, back to “NV”"
+    assert undo_of(tab) == (text, f"{text}.")
+    tab.press("u")
+    tab.until(lambda: tab.text("said") == "Taken back: “BCC” for s00.")
+    assert undo_of(tab)[0] == "Undo “NV” for s00"
+    assert clinic.queue.labels() == {"s00": "NV", "s01": "MEL"}
+
+
+def test_the_second_click_of_a_double_click_answers_no_image(
+    tab: Tab, serve: Callable[[], Served], big_clinic: Any
+) -> None:
+    """It comes when the next image has just appeared."""
+    tab.open(serve().address)
+    first = tab.about()
+    tab.run(
+        "const button = document.querySelector('.choice');"
+        "const again = () => setTimeout(() => button.click(), 50);"
+        "document.getElementById('image').addEventListener('load', again, { once: true });"
+        "button.click();"
+    )
+    tab.wait_for_image(other_than=first)
+    assert big_clinic.queue.labels() == {first: "MEL"}
+    assert tab.about() == big_clinic.ids[1]
 
 
 def test_buttons_do_what_keys_do(tab: Tab, serve: Callable[[], Served], big_clinic: Any) -> None:

@@ -73,6 +73,23 @@ def test_digits_toggle_and_enter_sends(
     assert tab.browser.get_log("browser") == []
 
 
+def test_ticks_and_remarks_are_not_those_of_the_next_reader(
+    tab: Tab, at: Callable[..., Served]
+) -> None:
+    tab.open(at().address)
+    tab.press("2q")
+    assert ticked(tab) == ["Edema"]
+    assert tab.find("unsure").get_attribute("aria-pressed") == "true"
+    tab.find("reader").click()
+    tab.find("name").clear()
+    tab.find("name").send_keys("Ben" + Keys.ENTER)
+    tab.until(lambda: tab.text("reader") == "Ben")
+    tab.wait_for_image()
+    assert tab.about() == "s00", "the same image"
+    assert ticked(tab) == []
+    assert tab.find("unsure").get_attribute("aria-pressed") == "false"
+
+
 def test_mouse_ticks_undo_and_changed_answers(
     tab: Tab, at: Callable[..., Served], queue: Callable[[], Queue]
 ) -> None:
@@ -86,7 +103,7 @@ def test_mouse_ticks_undo_and_changed_answers(
     assert queue().verdicts()["s01"].kind == "unusable"
     tab.press("u")
     tab.until(lambda: tab.about() == "s01")
-    assert tab.text("undo").endswith("Undo: Edema, A mass")
+    assert tab.text("undo").endswith("Undo “Edema, A mass” for s00")
     tab.press("l")
     tab.until(lambda: tab.find("given").is_displayed())
     tab.press(Keys.ENTER)

@@ -247,6 +247,7 @@ def test_window_and_level_of_sixteen_bits_by_key_and_mouse(
     tab.until(lambda: "width=" in tab.run("return document.getElementById('image').src"))
     tab.find("reset").click()
     tab.until(lambda: tab.text("centre-now") == "3000" and tab.run(_SHOWN, 20) == before)
+    tab.wait_for_image()
     tab.press("3")
     tab.until(lambda: tab.about() == "s05" and tab.find("window").is_displayed())
     assert tab.text("window") == "Brightness", "colour has no window"
@@ -309,21 +310,21 @@ def test_examples_are_shown_and_checks_are_asked_as_any_image(
     assert tab.text("examples-list") == "BCC"
     tab.press(Keys.ENTER + Keys.ESCAPE)
     said = (tab.text("notice"), tab.text("count"), tab.text("question"))
-    assert said == ("", "21 of 24", "What does this image show?")
+    assert said == ("", "21 of 29 by you", "What does this image show?")
     assert tab.answer("1") == "s25", "the image of known class"
     tab.press("u")
     tab.until(lambda: tab.about() == "s25")
     tab.wait_for_image()
     tab.answer("2")
     asked = []
-    for key in "122222":
+    for key in "1222222":
         tab.wait_for_image(other_than=asked[-1] if asked else "s25")
         assert (tab.text("notice"), pressed(tab, ".choices")) == ("", [])
         asked.append(tab.about())
         tab.press(key)
     tab.until(lambda: tab.text("question") == "Nothing is waiting for you")
-    assert asked == ["s00", "s21", "s01", "s22", "s02", "s23"]
+    assert asked == ["s00", "s21", "s01", "s22", "s02", "s23", "s03"]
     assert queue.labels() == dict.fromkeys(clinic.ids[:24], "NV")
-    assert queue.own_agreement() == {"Anna": OwnAgreement(3, 2, 1, 1)}
-    assert "came twice: 2 of 3" in tab.text("empty")
+    assert queue.own_agreement() == {"Anna": OwnAgreement(4, 3, 1, 1)}
+    assert "came twice: 3 of 4" in tab.text("empty")
     assert "known class: 1 of 1" in tab.text("empty")

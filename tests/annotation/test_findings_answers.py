@@ -240,7 +240,7 @@ def test_data_json_says_what_the_job_asks(
         cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0
     )
     assert queue_of(clinic.site_file, SEVERAL_LABELS).labels() == {"s00": "Hernia|Mass"}
-    assert "1 new answers" in capsys.readouterr().out
+    assert "1 new answer," in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("several", [True, False])

@@ -242,6 +242,7 @@ def test_an_image_without_a_picture_is_listed(clinic: Any, tmp_path: Path, form:
     exported = export(clinic, form, tmp_path / "out")
     assert exported.images == 1
     assert [sample_id for sample_id, _ in exported.unseen] == ["s01", "gone"]
+    assert exported.text().startswith(f"{tmp_path / 'out'}: 1 image\n")
     assert "gone" in exported.text()
     assert [path.name for path in (tmp_path / "out" / "images").iterdir()] == ["s00.png"]
 

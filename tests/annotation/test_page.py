@@ -240,20 +240,13 @@ def test_more_classes_than_keys_work_and_names_are_escaped(clinic: Any) -> None:
 
 def test_the_view_says_what_waits_and_how_far_it_is(visitor: Visitor) -> None:
     view = visitor.client.get("/state?annotator=anna").get_json()
-    assert (view["image"]["sample_id"], view["waiting"], view["total"], view["decided"]) == (
-        "s00",
-        6,
-        6,
-        0,
-    )
+    assert (view["image"]["sample_id"], view["waiting"], view["mine"]) == ("s00", 6, 0)
+    assert (view["tally"]["total"], view["tally"]["decided"]) == (6, 0)
     view = visitor.post("/answer", message()).get_json()
-    assert (view["image"]["sample_id"], view["waiting"], view["mine"], view["decided"]) == (
-        "s01",
-        5,
-        1,
-        1,
-    )
-    assert view["last"] == {"answer": 1, "sample_id": "s00", "text": "MEL"}
+    assert (view["image"]["sample_id"], view["waiting"], view["mine"]) == ("s01", 5, 1)
+    assert view["tally"]["decided"] == 1
+    last = {"answer": 1, "sample_id": "s00", "kind": "label", "text": "MEL"}
+    assert view["last"] == last | {"before": None, "shown_again": True}
 
 
 def test_undo_shows_the_image_again(visitor: Visitor, clinic: Any) -> None:
@@ -450,6 +443,14 @@ def test_a_site_with_an_npz_file_shows_each_split(tmp_path: Path) -> None:
     assert Image.open(io.BytesIO(pictures.png("test-1"))).getpixel((0, 0)) == (2, 2, 2)
     with pytest.raises(DataError, match="train-2"):
         pictures.png("train-2")
+    # Of the three arrays one after the other, the site has two images.
+    (tmp_path / "site.yaml").write_text(
+        f"kind: npz\nfile: a.npz\nlabels: {{0: {CLASSES[0]}}}\n"
+        "joined: true\nindices: {train: [5], test: [2]}\n"
+    )
+    pictures = Pictures(tmp_path / "site.yaml", CLASSES)
+    assert pictures.ids == {"image-5", "image-2"}
+    assert Image.open(io.BytesIO(pictures.png("image-5"))).getpixel((0, 0)) == (2, 2, 2)
     (tmp_path / "site.yaml").write_text("kind: npz\nfile: a.npz\nlabels: {0: WART}\n")
     with pytest.raises(DataError, match=r"site site, field labels: .*WART"):
         Pictures(tmp_path / "site.yaml", CLASSES)

@@ -45,11 +45,11 @@ def test_a_lesion_is_one_question_whose_answer_is_of_all(
     queue = by(lesions=LESIONS)
     assert [request.sample_id for request in queue.pending()] == ["s00", "s02", "s03"]
     first = view(queue, "anna")
-    assert (first.together, first.waiting, first.total) == (("s00", "s01"), 3, 3)
+    assert (first.together, first.waiting, first.tally.total) == (("s00", "s01"), 3, 3)
     make_clinician(queue, "anna").say("s00", "MEL")
     assert queue.labels() == {"s00": "MEL", "s01": "MEL"}
     after = view(queue, "anna")
-    assert (after.mine, after.decided, after.waiting) == (1, 1, 2)
+    assert (after.mine, after.tally.decided, after.waiting) == (1, 1, 2)
     assert make_clinician(queue, "anna").take_back() == "s00"
     assert queue.labels() == {}
 
@@ -129,8 +129,8 @@ def test_where_two_readers_differ_a_third_decides(
     )
     assert (
         view(queue, "clara").adjudicates,
-        view(queue, "clara").disputed,
-        view(queue, "anna").decided,
+        view(queue, "clara").tally.disputed,
+        view(queue, "anna").tally.decided,
     ) == (
         True,
         1,
@@ -216,7 +216,7 @@ def test_a_refused_image_is_not_asked_again_and_stays_known(
     clinic.ask("s00", round_=2)
     assert "s00" not in [request.sample_id for request in queue.pending()]
     assert (queue.labels(), queue.verdicts()["s00"].kind) == ({}, kind)
-    assert view(queue, "anna").undecidable == 1
+    assert view(queue, "anna").tally.undecidable == 1
     make_clinician(queue, "ben").say("s00", "MEL")
     assert queue.labels() == {"s00": "MEL"}, "with one reader the newest counts"
 
@@ -266,7 +266,7 @@ def test_the_number_of_disputes_tells_a_reader_of_another(
     seen = list[int]()
     for label in ("NV", "MEL"):
         ben.say("s00", label)
-        seen.append(view(queue, "ben").disputed)
+        seen.append(view(queue, "ben").tally.disputed)
     assert seen == [1, 0]
     assert queue.labels() == {"s00": "MEL"}
     with queue.database.reading() as database:

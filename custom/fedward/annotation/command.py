@@ -12,6 +12,7 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError
 from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.terminal import complain
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.annotation.pictures import Pictures
@@ -108,7 +109,7 @@ def _annotate(options: argparse.Namespace) -> int:
         return 0
     if options.audit:
         answer_count = write_audit(queue, options.audit)
-        print(f"{options.audit}: {answer_count} answers")
+        print(f"{options.audit}: {count(answer_count, 'answer')}")
         for reader, agreement in queue.own_agreement().items():
             print(f"{reader}: {agreement.text()}")
         return 0
@@ -195,7 +196,9 @@ def _import(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -
     """Return 0 if all answers of all files are used, otherwise 1."""
     is_complete = True
     for path in options.returned:
-        imported = queue.import_labels(path, options.classes, pictures.ids, names=pictures.names)
+        imported = queue.import_labels(
+            path, options.classes, pictures.ids, names=pictures.class_of_word
+        )
         print(imported.text())
         if imported.refused or imported.unknown_ids:
             is_complete = False
@@ -212,7 +215,7 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
     with listen(options.host, options.port) as listening:
         token = Token(queue.folder)
         page = Page(desk, pictures, Guard(token.value, options.host))
-        for sample_id in desk.unseen():
+        for sample_id in desk.foreign_ids():
             complain(f"asked for, but not among the site's images: {sample_id}")
         if not is_loopback(options.host):
             complain(

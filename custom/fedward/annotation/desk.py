@@ -9,11 +9,11 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from fedward.annotation import checks, times
-from fedward.annotation.checks import OwnAgreement
+from fedward.annotation.checks import Check, OwnAgreement, ReaderChecks, request_of_nobody
 from fedward.annotation.database import add_answer, places
-from fedward.annotation.questions import Question, agreement, questions
+from fedward.annotation.questions import Question, agreement, names_only, questions
 from fedward.annotation.queue import Queue
-from fedward.annotation.records import Purpose, Remark, Request
+from fedward.annotation.records import DECISION, Decision, Purpose, Remark, Request
 
 _OTHER_MESSAGE = (
     "This was sent under the key of another message. Nothing was changed. Please reload the page."
@@ -44,7 +44,7 @@ class Message:
     """``label``, one of ``records.NO_CLASS``, or ``skip``."""
     label: str | None
     key: str
-    """The page's name for the message. One that arrives twice is one answer."""
+    """A name that the page gives to this message alone: if it arrives twice, it is one answer."""
     seen: int
     """The number of the annotator's newest answer about the image when the page showed it.
 
@@ -57,19 +57,25 @@ class Message:
     again: bool = False
     """Whether the page showed the annotator's own earlier answer, which this one replaces.
 
-    It counts only if a run asks about the image and the annotator has answered that question.
+    It counts only if the annotator has answered that question.
     """
 
 
 @dataclass(frozen=True)
 class Last:
-    """The annotator's newest answer at the page that is not taken back."""
+    """The annotator's newest answer at the page: Undo takes it back."""
 
     answer: int
     """Its number."""
     sample_id: str
+    kind: str
+    """``label``, one of ``records.NO_CLASS``, or ``skip``."""
     text: str
-    """The answer in words."""
+    """The class, or the answer in its place."""
+    before: str | None
+    """The annotator's answer before it, which then counts again; None without one."""
+    shown_again: bool
+    """Whether the image is then shown, to be answered again."""
 
 
 @dataclass(frozen=True)
@@ -88,27 +94,9 @@ class Given:
 
 
 @dataclass(frozen=True)
-class View:
-    """The content of the page for one annotator. All numbers are numbers of questions."""
+class Tally:
+    """What all readers together have decided, in numbers of questions."""
 
-    image: Request | None
-    """The image to answer; None if no image waits."""
-    together: tuple[str, ...]
-    """The images that an answer counts for."""
-    own: str | None
-    """The annotator's present answer about the image; None for a check, whatever it was."""
-    remark: Remark
-    """What the annotator added to it."""
-    adjudicates: bool
-    """Whether readers differ here, so that this annotator's answer decides."""
-    seen: int
-    """The number of the annotator's newest answer about the image; 0 without one."""
-    waiting: int
-    """The questions that wait for this annotator."""
-    skipped: int
-    """Those of the waiting questions that the annotator has skipped."""
-    mine: int
-    """The questions that this annotator has answered."""
     decided: int
     """The questions with an answer that counts."""
     total: int
@@ -125,13 +113,40 @@ class View:
     """Cohen's kappa; see :class:`fedward.annotation.records.Agreement`."""
     kappas: Mapping[str, float | None]
     """Finding -> kappa, where an answer may name several."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The content of the page for one annotator.
+
+    An answer to a check changes it exactly as an answer to a question does: otherwise the annotator
+    would learn which answers were checks, and could take them back.
+    """
+
+    image: Request | None
+    """The image to answer; None if no image waits."""
+    together: tuple[str, ...]
+    """The images that an answer counts for."""
+    own: str | None
+    """The annotator's present answer about the image; None for a question that comes again."""
+    remark: Remark
+    """What the annotator added to it."""
+    adjudicates: bool
+    """Whether readers differ here, so that this annotator's answer decides."""
+    seen: int
+    """The number of the annotator's newest answer about the image; 0 without one."""
+    waiting: int
+    """The number of questions and checks that wait for this annotator."""
+    skipped: int
+    """Those of them that the annotator has skipped."""
+    mine: int
+    """The number of questions and checks that this annotator has answered."""
+    tally: Tally | None
+    """What all readers have decided; None while an annotator who is checked looks at an image."""
     last: Last | None
     """The answer that can be taken back."""
     own_agreement: OwnAgreement | None
-    """How often the annotator agrees with themselves; None while they look at an image.
-
-    Otherwise they would learn from it which answers were checks, and could take them back.
-    """
+    """How often the annotator agrees with themselves; None while they look at an image."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +155,12 @@ class _Choice:
 
     question: Question
     image: Request
-    checks: bool = False
-    """Whether it is a check of the reader, who does not learn this."""
+    comes_again: bool = False
+    """Whether the reader has answered it, and is to answer it once more without their answer."""
 
     @property
     def together(self) -> tuple[str, ...]:
         """The images that an answer counts for."""
-        if not self.question.open:
-            return (self.image.sample_id,)
         return tuple(sorted(request.sample_id for request in self.question.open))
 
 
@@ -170,7 +183,7 @@ class Desk:
         self.rules = queue.rules
         self._classes = classes
 
-    def asks_otherwise(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether the newest run asks for another kind of answer than the rules take."""
         return self._queue.kind_asked() not in (None, self.rules.label_kind)
 
@@ -186,26 +199,27 @@ class Desk:
             shown = self._shown(database)
             skipped = _skipped(database, annotator)
             waiting = _waiting(shown, annotator, skipped)
-            choice = _staying(shown, annotator, showing, again=again)
-            if choice is None and waiting:
-                choice = self._check(database, annotator, shown, showing)
-                choice = choice or _Choice(waiting[0], waiting[0].open[0])
+            reader_checks = self._checks(database, annotator, shown, waiting)
+            answerable = [*shown, *reader_checks.known]
+            choice = _staying(answerable, annotator, showing, again=again)
+            if choice is None:
+                choice = _next(shown, waiting, skipped, reader_checks, showing)
             seen = 0
             if choice is not None:
                 seen = self._newest(database, annotator, choice.image.sample_id)
-            last = _last(database, annotator)
+            last = self._last(database, annotator, answerable)
             own_agreement = None
             if choice is None:
                 agreements = checks.own_agreement(database, self.rules)
                 own_agreement = agreements.get(annotator)
         own = None
         adjudicates = False
-        if choice is not None and not choice.checks:
-            own = choice.question.by(annotator)
+        if choice is not None and not choice.comes_again:
+            own = reader_checks.own(choice.question, annotator)
             adjudicates = choice.question.adjudicated_by(annotator)
-        standing = [question.standing for question in shown]
-        verdicts = [decision for decision in standing if decision is not None]
-        agreed = agreement(shown)
+        tells_tally = choice is None or not self.rules.checks(annotator)
+        answered = sum(question.by(annotator) is not None for question in shown)
+        skipped_checks = sum(check.skips > 0 for check in reader_checks.due)
         return View(
             image=None if choice is None else choice.image,
             together=() if choice is None else choice.together,
@@ -213,63 +227,45 @@ class Desk:
             remark=Remark() if own is None else own.remark,
             adjudicates=adjudicates,
             seen=seen,
-            waiting=len(waiting),
-            skipped=sum(not set(skipped).isdisjoint(question.ids) for question in waiting),
-            mine=sum(question.by(annotator) is not None for question in shown),
-            decided=len(verdicts),
-            total=len(shown),
-            undecidable=sum(decision.label is None for decision in verdicts),
-            disputed=sum(question.disputed and not question.standing for question in shown),
-            read_twice=agreed.read_twice,
-            unanimous=agreed.unanimous,
-            kappa=agreed.kappa,
-            kappas=agreed.kappas,
+            waiting=len(waiting) + reader_checks.to_come,
+            skipped=sum(_skip_count(each, skipped) > 0 for each in waiting) + skipped_checks,
+            mine=answered + reader_checks.answered(shown, annotator),
+            tally=_tally(shown) if tells_tally else None,
             last=last,
             own_agreement=own_agreement,
         )
 
-    def _check(
-        self, database: sqlite3.Connection, annotator: str, shown: Sequence[Question], showing: str
-    ) -> _Choice | None:
-        """Return the check that is due for an annotator, the one on show before others."""
-        due_checks = checks.due(database, self.rules, annotator, shown, self._can_show)
-        for check in sorted(due_checks, key=lambda check: check.sample_id != showing):
-            # No run asks for a check: of the request, the page needs the image's id alone.
-            image = Request(
-                check.sample_id,
-                run="",
-                round=0,
-                strategy="",
-                score=None,
-                time="",
-                withdrawn=False,
-            )
-            for question in shown:
-                if check.sample_id in question.ids:
-                    return _Choice(question, image, checks=True)
-            return _Choice(Question(self.rules, (), ()), image, checks=True)
-        return None
-
-    def _can_show(self, sample_id: str) -> bool:
-        return sample_id in self._known_ids
+    def _checks(
+        self,
+        database: sqlite3.Connection,
+        annotator: str,
+        shown: Sequence[Question],
+        waiting: Sequence[Question],
+    ) -> ReaderChecks:
+        return checks.checks_of(
+            database, self.rules, annotator, shown, waiting, self._known_ids.__contains__
+        )
 
     def given(self, annotator: str) -> list[Given]:
-        """Return an annotator's answers to the questions asked at present, the newest first."""
+        """Return an annotator's answers to the questions asked at present, the newest first.
+
+        Answers to checks are among them. Of a question that comes again there is none while it
+        waits, so that nobody looks up what they said.
+        """
         with self._database.reading() as database:
             shown = self._shown(database)
-            check = self._check(database, annotator, shown, "")
+            waiting = _waiting(shown, annotator, _skipped(database, annotator))
+            reader_checks = self._checks(database, annotator, shown, waiting)
+        coming_again = {self.rules.together(check.sample_id) for check in reader_checks.due}
         answers = []
-        for question in shown:
-            decision = question.by(annotator)
-            # Nobody looks up what they said of the image that comes again.
-            is_checked = check is not None and check.image.sample_id in question.ids
-            if decision is not None and not is_checked:
-                adjudicates = bool(decision.adjudicates)
+        for question in (*shown, *reader_checks.known):
+            decision = reader_checks.own(question, annotator)
+            if decision is not None and question.images not in coming_again:
                 given = Given(
                     decision.sample_id,
                     decision.text,
                     decision.time,
-                    adjudicates,
+                    bool(decision.adjudicates),
                     decision.remark,
                     decision.seconds,
                 )
@@ -287,7 +283,7 @@ class Desk:
                 shown.append(replace(question, requests=requests))
         return shown
 
-    def unseen(self) -> list[str]:
+    def foreign_ids(self) -> list[str]:
         """Return the ids that are asked for and are not among the site's images."""
         asked_ids: set[str] = set()
         with self._database.reading() as database:
@@ -347,7 +343,7 @@ class Desk:
         Args:
             annotator: the reader's name.
             answer: the number of that answer.
-            key: the page's name for the message.
+            key: a name that the page gives to this message alone.
 
         Returns:
             The id of the answer's image.
@@ -361,42 +357,88 @@ class Desk:
                 if earlier["annotator"] != annotator or earlier["undoes"] != answer:
                     raise Stale(annotator, _OTHER_MESSAGE)
                 return str(earlier["sample_id"])
-            last = _last(database, annotator)
-            if last is None or last.answer != answer:
+            newest = _newest_given(database, annotator)
+            if newest is None or newest["answer"] != answer:
                 raise Stale(annotator, _NOT_NEWEST)
+            sample_id = str(newest["sample_id"])
             add_answer(
                 database,
                 annotator=annotator,
-                sample_id=last.sample_id,
+                sample_id=sample_id,
                 kind="undo",
                 key=key,
                 undoes=answer,
-                time=_moment(database, self.rules.together(last.sample_id)),
+                time=_moment(database, self.rules.together(sample_id)),
                 source="page",
             )
-            return last.sample_id
+            return sample_id
+
+    def _last(
+        self, database: sqlite3.Connection, annotator: str, answerable: Sequence[Question]
+    ) -> Last | None:
+        """Return the answer that Undo takes back; None if there is none.
+
+        Args:
+            database: in a transaction.
+            annotator: the reader's name.
+            answerable: the questions and images of known class that can be shown at present.
+        """
+        newest = _newest_given(database, annotator)
+        if newest is None:
+            return None
+        before = self._before(database, newest)
+        images = self.rules.together(newest["sample_id"])
+        is_answerable = any(question.images == images for question in answerable)
+        return Last(
+            answer=newest["answer"],
+            sample_id=newest["sample_id"],
+            kind=newest["kind"],
+            text=newest["label"] or newest["kind"],
+            before=before,
+            shown_again=before is None and is_answerable,
+        )
+
+    def _before(self, database: sqlite3.Connection, row: sqlite3.Row) -> str | None:
+        """Return the annotator's answer that counts without the one of a row; None without one."""
+        ids = self.rules.together(row["sample_id"])
+        query = (
+            f"SELECT {DECISION} FROM given WHERE annotator = ? AND sample_id IN ({places(ids)}) "
+            "AND purpose = ? AND kind != 'skip' AND answer != ? "
+            "ORDER BY time DESC, answer DESC LIMIT 1"
+        )
+        values = [row["annotator"], *ids, row["purpose"], row["answer"]]
+        before = database.execute(query, values).fetchone()
+        if before is None:
+            return None
+        decision = Decision(*before)
+        return decision.text if names_only(decision, self._classes, self.rules) else None
 
     def _purpose(self, database: sqlite3.Connection, message: Message) -> Purpose:
         """Return whether an answer is to a question of a run, or to a check of the reader.
 
         Raises:
-            Stale: the check that the page showed is no longer due, because of another tab.
+            Stale: the annotator has answered it, and the page did not show that answer.
         """
-        if not (self.rules.repeat or self.rules.known):
+        if not self.rules.has_checks:
             return "question"
         shown = self._shown(database)
-        asked = next((question for question in shown if message.sample_id in question.ids), None)
-        is_answered = asked is not None and asked.by(message.annotator) is not None
-        # The page's word alone would turn the answer to a check into a label.
-        if message.again and is_answered:
-            return "question"
+        waiting = _waiting(shown, message.annotator, _skipped(database, message.annotator))
+        reader_checks = self._checks(database, message.annotator, shown, waiting)
         images = self.rules.together(message.sample_id)
-        for check in checks.due(database, self.rules, message.annotator, shown, self._can_show):
-            if check.sample_id in images:
-                return check.purpose
-        if is_answered or (asked is None and message.sample_id in self.rules.known):
-            raise Stale(message.annotator, _ALREADY_ANSWERED)
-        return "question"
+        asked_images = {question.images for question in shown}
+        is_known = images not in asked_images and not self.rules.known.keys().isdisjoint(images)
+        is_answered = any(
+            question.by(message.annotator) is not None
+            for question in (*shown, *reader_checks.known)
+            if question.images == images
+        )
+        # The page's word alone would turn the answer to a check into a label.
+        if message.again or not is_answered:
+            return "known" if is_known else "question"
+        for check in reader_checks.due:
+            if check.purpose == "repeat" and check.sample_id in images:
+                return "repeat"
+        raise Stale(message.annotator, _ALREADY_ANSWERED)
 
     def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
         """Return whether an answer is one that decides between readers who differ."""
@@ -418,14 +460,64 @@ class Desk:
         return int(database.execute(query, [annotator, *ids]).fetchone()[0])
 
 
+def _tally(shown: Sequence[Question]) -> Tally:
+    """Return what all readers have decided of the questions asked at present."""
+    standing = [question.standing for question in shown]
+    verdicts = [decision for decision in standing if decision is not None]
+    agreed = agreement(shown)
+    return Tally(
+        decided=len(verdicts),
+        total=len(shown),
+        undecidable=sum(decision.label is None for decision in verdicts),
+        disputed=sum(question.disputed and not question.standing for question in shown),
+        read_twice=agreed.read_twice,
+        unanimous=agreed.unanimous,
+        kappa=agreed.kappa,
+        kappas=agreed.kappas,
+    )
+
+
+def _skip_count(question: Question, skipped: Sequence[str]) -> int:
+    """Return how often an annotator skipped a question; ``skipped``: see :func:`_skipped`."""
+    return sum(skipped.count(name) for name in question.ids)
+
+
 def _waiting(shown: Sequence[Question], annotator: str, skipped: Sequence[str]) -> list[Question]:
     """Return the questions that wait for an annotator, those last that they skipped most often."""
-
-    def skip_count(question: Question) -> int:
-        return sum(skipped.count(name) for name in question.ids)
-
     waiting = [question for question in shown if question.waits_for(annotator)]
-    return sorted(waiting, key=skip_count)
+    return sorted(waiting, key=lambda question: _skip_count(question, skipped))
+
+
+def _next(
+    shown: Sequence[Question],
+    waiting: Sequence[Question],
+    skipped: Sequence[str],
+    reader_checks: ReaderChecks,
+    showing: str,
+) -> _Choice | None:
+    """Return what the annotator is to answer next; None if nothing waits for them.
+
+    A check on show stays. Otherwise a check that is due comes before the questions, unless it was
+    skipped more often than the first of them.
+    """
+    for check in reader_checks.due:
+        if check.sample_id == showing:
+            return _checking(check, shown, reader_checks)
+    for check in reader_checks.due[:1]:
+        if not waiting or check.skips <= _skip_count(waiting[0], skipped):
+            return _checking(check, shown, reader_checks)
+    return _Choice(waiting[0], waiting[0].open[0]) if waiting else None
+
+
+def _checking(check: Check, shown: Sequence[Question], reader_checks: ReaderChecks) -> _Choice:
+    """Return the question of a check, to be shown as any other."""
+    question = next(
+        question
+        for question in (*shown, *reader_checks.known)
+        if check.sample_id in question.images
+    )
+    image = request_of_nobody(check.sample_id)
+    return _Choice(question, image, comes_again=check.purpose == "repeat")
 
 
 def _staying(
@@ -465,30 +557,16 @@ def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
     return [row["sample_id"] for row in rows]
 
 
-def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
+def _newest_given(database: sqlite3.Connection, annotator: str) -> sqlite3.Row | None:
+    """Return the annotator's newest answer at the page that is not taken back."""
     query = (
         "SELECT * FROM given WHERE annotator = ? AND source = 'page' ORDER BY answer DESC LIMIT 1"
     )
-    row = database.execute(query, [annotator]).fetchone()
-    if row is None:
-        return None
-    if row["kind"] == "skip":
-        text = "skipped"
-    elif row["kind"] == "label":
-        text = row["label"]
-    else:
-        text = row["kind"]
-    return Last(row["answer"], row["sample_id"], text)
+    row: sqlite3.Row | None = database.execute(query, [annotator]).fetchone()
+    return row
 
 
 def _moment(database: sqlite3.Connection, ids: Sequence[str]) -> str:
-    """Return the time of a new answer about these images: the present one.
-
-    If the clock was set back, it is just after the newest answer, so that the new one is newer.
-    """
+    """Return the time of a new answer about these images, after that of all others about them."""
     query = f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})"
-    newest = database.execute(query, ids).fetchone()[0]
-    now = times.now()
-    if newest is None or newest < now:
-        return now
-    return times.after(newest)
+    return times.now_after(database.execute(query, ids).fetchone()[0])

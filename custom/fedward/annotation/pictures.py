@@ -13,16 +13,16 @@ from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.annotation.reading import read_rules
+from fedward.annotation.rules import Rules
 from fedward.annotation.stacks import Slice, Slices
 from fedward.errors import DataError, listed, offering
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
-from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
 from fedward.sites.images import open_file
 from fedward.sites.job_checks import check_label_fields, check_rejected
-from fedward.sites.npz import read_split
+from fedward.sites.npz import site_images
 from fedward.sites.rendering import PLAIN, Rendering, Window
 from fedward.sites.site_csv import Entry, read_entries
 from fedward.sites.site_file import (
@@ -104,12 +104,12 @@ class Pictures:
         self.classes = classes
         self.words = {name: _words(file, name, titles or {}) for name in classes}
         """Class -> its title and definition, as readers see them."""
-        self.names: dict[str, str] = {}
+        self.class_of_word: dict[str, str] = {}
         """The site's own words for classes -> the classes."""
         self._stack_rows: dict[str, _StackRow] = {}
         """Sample id -> the row of a file that holds several images."""
         if isinstance(file, ManifestSite):
-            self.names = dict(file.labels)
+            self.class_of_word = dict(file.labels)
             self._slices = Slices(file.rendering)
             entries = _entries(file, classes, label_kind)
             self._pictures = _pictures_of_entries(entries, file)
@@ -127,14 +127,16 @@ class Pictures:
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
-        self._check_examples(site_file, file, label_kind)
+        self._require_own_ids(file)
+        if file.reading.known:
+            self._require_fit_known(file, read_rules(site_file, label_kind))
 
-    def _check_examples(
-        self, site_file: Path, file: ManifestSite | NpzSite, label_kind: LabelKind
-    ) -> None:
-        """Raise DataError if examples or images of known class are not the site's, or overlap."""
-        examples = [name for names in self.examples.values() for name in names]
-        for field, ids in (("reading.classes", examples), ("reading.known", [*file.reading.known])):
+    def _require_own_ids(self, file: ManifestSite | NpzSite) -> None:
+        """Raise DataError if examples or images of known class are not the site's."""
+        for field, ids in (
+            ("reading.classes", self._all_examples),
+            ("reading.known", [*file.reading.known]),
+        ):
             missing_ids = [name for name in ids if name not in self]
             if missing_ids:
                 raise DataError(
@@ -143,9 +145,10 @@ class Pictures:
                     expected="ids of images of the site",
                     found=listed(missing_ids),
                 )
-        if not file.reading.known:
-            return
-        rules = read_rules(site_file, label_kind)
+
+    def _require_fit_known(self, file: ManifestSite | NpzSite, rules: Rules) -> None:
+        """Raise DataError if a known class is not the job's, or an example gives it away."""
+        label_kind = rules.label_kind
         for sample_id, label in file.reading.known.items():
             unknown_classes = set(label_kind.split(label)) - {*self.classes, NO_FINDING}
             if unknown_classes or (label_kind.exclusive and label == NO_FINDING):
@@ -156,7 +159,7 @@ class Pictures:
                     found=label,
                 )
             beside = {*self.group(sample_id), *rules.together(sample_id)}
-            given_away = [name for name in examples if name in beside]
+            given_away = [name for name in self._all_examples if name in beside]
             if given_away:
                 raise DataError(
                     f"site {file.site}, field reading.known.{sample_id}",
@@ -164,6 +167,11 @@ class Pictures:
                     expected="an image whose group and lesion have no example",
                     found=listed(given_away),
                 )
+
+    @property
+    def _all_examples(self) -> list[str]:
+        """The ids of the examples of all classes."""
+        return [name for names in self.examples.values() for name in names]
 
     def examples_beside(self, asked: Collection[str]) -> dict[str, list[str]]:
         """Return class -> the examples that may be shown while readers are asked about images.
@@ -175,7 +183,7 @@ class Pictures:
             asked: the ids of the images, with all images of their lesions.
         """
         return {
-            name: [example for example in ids if not self.belongs(example, asked)]
+            name: [example for example in ids if not self.shares_group(example, asked)]
             for name, ids in self.examples.items()
         }
 
@@ -226,11 +234,8 @@ class Pictures:
         picture = self._pictures.get(sample_id)
         return self._groups[picture.group] if picture else [sample_id]
 
-    def belongs(self, sample_id: str, asked: Collection[str]) -> bool:
-        """Return whether an image may be shown beside one of those asked for.
-
-        It may if it is one of them, is in the group of one, or is a slice of the same volume.
-        """
+    def shares_group(self, sample_id: str, asked: Collection[str]) -> bool:
+        """Return whether an image is one of those asked for, or of the group or volume of one."""
         if sample_id in self._pictures:
             return any(name in asked for name in self.group(sample_id))
         row_id = sample_id.rpartition("#")[0]
@@ -384,12 +389,10 @@ def _facts(entry: Entry, file: ManifestSite) -> _Facts:
 
 
 def _pictures_of_npz(file: NpzSite, label_kind: LabelKind) -> dict[str, _Picture]:
-    """Return the pictures of an npz file, each of which is a group of its own."""
+    """Return the site's pictures in an npz file, each of which is a group of its own."""
     pictures = {}
-    for split in SPLITS:
-        images, _ = read_split(file, split, label_kind)
-        for index, image in enumerate(images.read(range(len(images)))):
-            sample_id = f"{split}-{index}"
+    for images, id_of in site_images(file, label_kind):
+        for sample_id, image in zip(id_of.values(), images.read(id_of), strict=True):
             pictures[sample_id] = _Picture(
                 open=partial(as_image, image),
                 levels=levels_of_picture,

@@ -30,6 +30,11 @@ class Question:
         return tuple(request for request in self.requests if not request.withdrawn)
 
     @property
+    def images(self) -> tuple[str, ...]:
+        """All images that an answer to it is about, asked for or not, sorted."""
+        return self.rules.together(self.ids[0])
+
+    @property
     def ids(self) -> list[str]:
         """Its images that were asked for or answered."""
         asked_ids = [request.sample_id for request in self.requests]
@@ -114,7 +119,7 @@ def questions(
     newest_first = f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"
     for row in database.execute(newest_first):
         decision = Decision(*row)
-        if _names_only(decision, classes, rules):
+        if names_only(decision, classes, rules):
             first_id = rules.together(decision.sample_id)[0]
             decisions[first_id].setdefault(decision.annotator, decision)
     asked_or_answered = []
@@ -125,7 +130,7 @@ def questions(
     return asked_or_answered
 
 
-def _names_only(decision: Decision, classes: Collection[str] | None, rules: Rules) -> bool:
+def names_only(decision: Decision, classes: Collection[str] | None, rules: Rules) -> bool:
     """Return whether a decision names nothing but these classes; None: whatever it names."""
     if classes is None or decision.label is None:
         return True

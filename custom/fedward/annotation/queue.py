@@ -111,13 +111,15 @@ class Queue:
             )
         if any(score is not None and not math.isfinite(score) for score in scores):
             raise ValueError("expected finite scores")
-        time = times.now()
-        rows = []
-        for sample_id, score in zip(ids, scores, strict=True):
-            # SQLite takes numbers of Python alone, and methods give those of NumPy or torch too.
-            number = None if score is None else float(score)
-            rows.append((run, round_, strategy, sample_id, number, time))
+        # SQLite takes numbers of Python alone, and methods give those of NumPy or torch too.
+        numbers = [None if score is None else float(score) for score in scores]
         with self.database.writing() as database:
+            newest = database.execute("SELECT max(time) FROM requests").fetchone()[0]
+            time = times.now_after(newest)
+            rows = [
+                (run, round_, strategy, sample_id, number, time)
+                for sample_id, number in zip(ids, numbers, strict=True)
+            ]
             _show_life(database, run, self.rules.label_kind)
             changes_before = database.total_changes
             database.executemany(_INSERT_REQUEST, rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias
 
 from fedward.terminal import one_line
+from fedward.text import count
 
 CANNOT_TELL = "cannot tell"
 """The answer in place of a class for an image whose class the reader cannot see."""
@@ -187,7 +188,7 @@ class Imported:
         ]
         conflicts = [_conflict_text(conflict) for conflict in self.conflicts]
         lines = [
-            f"{self.source}: {self.added} new answers, {self.known} known already, "
+            f"{self.source}: {count(self.added, 'new answer')}, {self.known} known already, "
             f"{self.open} without an answer"
         ]
         lines += _section("Unknown ids (kept; the site file names no such image)", self.unknown_ids)

@@ -30,6 +30,15 @@ class Rules:
     known: Mapping[str, str] = field(default_factory=dict)
     """Image of known class -> its label; readers are shown it to check them."""
 
+    @property
+    def has_checks(self) -> bool:
+        """Whether checks are mixed in between the questions of readers."""
+        return bool(self.repeat or self.known)
+
+    def checks(self, annotator: str) -> bool:
+        """Return whether checks are mixed in between the questions of this reader."""
+        return self.has_checks and annotator not in self.adjudicators
+
     def together(self, sample_id: str) -> tuple[str, ...]:
         """Return the images that an answer to this one is about, itself among them, sorted."""
         lesion = self.lesions.get(sample_id)

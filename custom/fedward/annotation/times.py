@@ -40,9 +40,16 @@ def parse(text: str) -> str:
     return _text(moment)
 
 
-def after(moment: str) -> str:
-    """Return the next distinguishable moment."""
-    parsed = datetime.strptime(moment, _FORMAT).replace(tzinfo=UTC)
+def now_after(newest: str | None) -> str:
+    """Return the present moment.
+
+    If the clock was set back, it is the next distinguishable moment after the newest one on record,
+    so that what is recorded later is newer. None: nothing is on record.
+    """
+    present = now()
+    if newest is None or newest < present:
+        return present
+    parsed = datetime.strptime(newest, _FORMAT).replace(tzinfo=UTC)
     return _text(parsed + timedelta(microseconds=1))
 
 

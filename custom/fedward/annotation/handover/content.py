@@ -15,6 +15,7 @@ from fedward.annotation.records import Decision, Request
 from fedward.annotation.rules import Rules
 from fedward.errors import ConfigError, DataError
 from fedward.terminal import one_line
+from fedward.text import count
 
 _LONGEST_STEM = 200
 """Letters of an encoded id; file systems take names of 255 bytes."""
@@ -65,7 +66,7 @@ class Exported:
 
     def text(self) -> str:
         """Return the account for a console, with every image that is left out."""
-        lines = [f"{self.path}: {self.images} images"]
+        lines = [f"{self.path}: {count(self.images, 'image')}"]
         if self.unseen:
             lines.append("")
             lines.append(f"Without a picture, left out: {len(self.unseen)}")

@@ -160,12 +160,13 @@ class Page:
 
         Static files, such as the style sheet of the page with the refusal, are still served.
         """
-        if request.endpoint != "static" and self.desk.asks_otherwise():
+        if request.endpoint != "static" and self.desk.is_closed():
             abort(410)
 
     def start(self, message: str = "") -> str:
         """Return the page; with a message, a page that shows nothing else."""
         choices = self._choices()
+        rules = self.desk.rules
         gives_secrets = not message and self.guard.brings_token()
         return render_template(
             "page.html",
@@ -173,7 +174,9 @@ class Page:
             choices=choices,
             defined=any(choice["definition"] for choice in choices),
             examples=bool(self.pictures.examples),
-            rules=self.desk.rules,
+            rules=rules,
+            # With checks, the number of decided questions would not move after an answer to one.
+            counts_own=rules.readers > 1 or rules.has_checks,
             no_finding=NO_FINDING,
             message=message,
             guard=self.guard if gives_secrets else None,
@@ -220,7 +223,7 @@ class Page:
         sample_id = request.args.get("id", "")
         asked = self.desk.asked()
         is_example = any(sample_id in ids for ids in self.pictures.examples.values())
-        is_shown = is_example or self.pictures.belongs(sample_id, asked)
+        is_shown = is_example or self.pictures.shares_group(sample_id, asked)
         if sample_id not in self.pictures.ids or not is_shown:
             return _sorry("There is no such image here.", 404)
         try:

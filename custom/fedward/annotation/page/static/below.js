@@ -14,7 +14,7 @@ function tell() {
   const hidden = choices.filter((button) => depth(button) > CUT).length;
   hint.hidden = hidden === 0;
   hint.textContent = `↓ ${hidden} more`;
-  hint.setAttribute("aria-label", `${hidden} more answers below`);
+  hint.setAttribute("aria-label", `${hidden} more ${hidden === 1 ? "answer" : "answers"} below`);
 }
 
 hint.addEventListener("click", () => {

@@ -20,6 +20,7 @@ const titleOf = (text) => findings.named(text).map((name) => titles[name] ?? nam
 const LOOK_AGAIN = 10_000; // milliseconds, while nothing waits
 const AFTER_TROUBLE = 5_000; // milliseconds until the server is asked again
 const SLOW = 400; // milliseconds until it is said that something takes long
+const GLANCE = 300; // milliseconds that an image is seen before it can be answered: a double click is one answer
 
 let reader = localStorage.getItem("fedward-reader") ?? ""; // of this tab: others may have other readers
 let view = null; // what the server said last
@@ -95,38 +96,57 @@ function render(next, text) {
   tellProgress();
   $("waiting").textContent = view.skipped ? `${view.waiting} (${view.skipped} skipped)` : view.waiting;
   $("mine").textContent = view.mine;
-  $("undecidable").textContent = view.undecidable;
-  if ($("agreement")) {
-    const kappa = view.kappa === null ? "" : `, κ ${view.kappa.toFixed(2)}`;
-    $("agreement").textContent = view.read_twice ? `${view.unanimous} of ${view.read_twice}${kappa}` : "–";
-    $("disputed").textContent = view.disputed;
-    findings.tellAgreement(view.kappas, titleOf);
-  }
+  tellTally(view.tally);
   const more = several ? ` and ${view.together.length - 1} more of the lesion` : "";
   const whence = asked ? `Image ${nameOf(asked.sample_id)}${more}` : "";
   $("facts").replaceChildren(...(view.facts ?? []).map(fact));
   $("facts").hidden = !view.facts?.length;
   notice();
-  const question = asked && `${asked.sample_id} ${view.seen}`;
+  const question = asked && `${reader}: ${asked.sample_id} ${view.seen}`;
   findings.begin(question, view.own);
   remarks.begin(question, view.remark);
   for (const button of others) button.setAttribute("aria-pressed", String(button.dataset.kind === view.own));
   if (text !== undefined) say(text);
-  const last = view.last ? `Undo: ${titleOf(view.last.text)}` : "Undo";
-  $("undo").title = last;
-  $("undo").querySelector("span").textContent = last;
+  tellUndo(view.last);
   show(asked ? asked.sample_id : null, several);
   $("about").textContent = whence + slices.about();
 }
 
-/** Show how far the reader is; where several must decide, apart from how many answers are final. */
+/** Show how far the reader is: by their own answers where the bar says so, otherwise by those of all readers. */
 function tellProgress() {
-  const several = $("final") !== null;
-  const [done, all] = several ? [view.mine, view.mine + view.waiting] : [view.decided, view.total];
+  const own = "own" in $("bar").dataset;
+  const [done, all] = own ? [view.mine, view.mine + view.waiting] : [view.tally.decided, view.tally.total];
   $("bar").max = Math.max(all, 1);
   $("bar").value = done;
-  $("count").textContent = `${done} of ${all}${several ? " by you" : ""}`;
-  if (several) $("final").textContent = `${view.decided} of ${view.total}`;
+  $("count").textContent = `${done} of ${all}${own ? " by you" : ""}`;
+}
+
+/** Show what all readers have decided: a dash where the numbers would tell checks from questions. */
+function tellTally(tally) {
+  $("undecidable").textContent = tally ? tally.undecidable : "–";
+  if (!$("final")) return;
+  $("final").textContent = tally ? `${tally.decided} of ${tally.total}` : "–";
+  const kappa = tally && tally.kappa !== null ? `, κ ${tally.kappa.toFixed(2)}` : "";
+  $("agreement").textContent = tally?.read_twice ? `${tally.unanimous} of ${tally.read_twice}${kappa}` : "–";
+  $("disputed").textContent = tally ? tally.disputed : "–";
+  findings.tellAgreement(tally?.kappas ?? {}, titleOf);
+}
+
+/** Say what Undo does: which answer about which image it takes back, and what comes of it. */
+function tellUndo(last) {
+  let text = "Undo", title = "There is no answer to take back.";
+  if (last) {
+    const returns = last.kind !== "skip" && last.before !== null;
+    text = `Undo ${undone(last)}${returns ? `, back to “${titleOf(last.before)}”` : ""}`;
+    title = `${text}${last.shown_again ? ", and show the image again" : ""}.`;
+  }
+  $("undo").title = title;
+  $("undo").querySelector("span").textContent = text;
+}
+
+/** Return what Undo takes back, in words. */
+function undone({ kind, text, sample_id: id }) {
+  return kind === "skip" ? `the skip of ${nameOf(id)}` : `“${titleOf(text)}” for ${nameOf(id)}`;
 }
 
 function fact([name, value]) {
@@ -149,8 +169,9 @@ function show(id, several) {
   $("question").textContent =
     id === null ? "Nothing is waiting for you" : `What does this ${several ? "lesion" : "image"} show?${which}`;
   if (id === null) {
-    const all = view.decided === view.total ? "All images are done." : "You have answered all that waits for you.";
-    const done = view.total ? `${all} Thank you.` : "No images have been asked for yet.";
+    const { decided, total } = view.tally;
+    const all = decided === total ? "All images are done." : "You have answered all that waits for you.";
+    const done = total ? `${all} Thank you.` : "No images have been asked for yet.";
     explain(`${done} New ones appear here by themselves. ${view.own_agreement}`);
   }
   strip.fill(id === null ? [] : view.group, view.together, view.more, turnTo);
@@ -173,16 +194,19 @@ function turnTo(id) {
 /** Put the image in question, or another one of its group, on the stage; of the `sameVolume`, in the same window. */
 function put(id, sameVolume = false) {
   broken = false;
+  let came = false;
   const calls = {
     seen() {
+      came = true;
       explain("");
-      setReady(true);
+      setTimeout(() => id === viewer.current() && !sending && setReady(true), GLANCE);
       slices.came();
     },
     redrawn() {
       explain("");
     },
     failed() {
+      came = true;
       broken = true;
       explain("This image cannot be shown. Skip it, or choose “Unusable”, and tell your IT its number.");
       setReady(true);
@@ -197,7 +221,7 @@ function put(id, sameVolume = false) {
   strip.mark(id);
   setReady(id === null);
   setTimeout(() => {
-    const waits = id !== null && id === viewer.current() && !ready && !sending;
+    const waits = id !== null && id === viewer.current() && !came && !sending;
     if (waits && !$("empty").textContent) explain("Loading the image…");
   }, SLOW);
 }
@@ -247,7 +271,7 @@ function answer(button, kind, label, text) {
 
 function undo() {
   if (!view?.last) return;
-  const text = `Taken back: ${titleOf(view.last.text)}.`;
+  const text = `Taken back: ${undone(view.last)}.`;
   send("/undo", { answer: view.last.answer }, text, $("undo"));
 }
 
@@ -321,6 +345,8 @@ $("who").querySelector("form").addEventListener("submit", () => {
   localStorage.setItem("fedward-reader", reader);
   say("");
   again = false;
+  shown = null; // the time at the image begins again
+  setReady(false);
   greet();
   $("stage").focus();
   look("");
