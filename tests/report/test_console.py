@@ -114,6 +114,21 @@ def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
     assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
 
 
+def test_synthetic_images_are_named_wherever_numbers_of_them_are(tmp_path):
+    start = Start(Experiment(method="fedperl"), ["a"], rounds=5, synthetic=True)
+    head = printed(lambda console: console.header(start))[0]
+    assert head.startswith("fedward fedperl · dermoscopy 32px · synthetic images · small_cnn · ")
+    folder = write_run(tmp_path / "run", rounds=5, synthetic=SITES)
+    summary = Summary(rounds=5, best_round=3)
+    lines = printed(lambda console: console.closing(folder, summary))
+    test = outcome(folder, summary)
+    assert test.tested == f"{test.images} synthetic images"
+    end = " ".join(line.strip() for line in lines)
+    assert f"(mean of {len(SITES)} sites, {test.images} synthetic images)" in end
+    lead = verdict_words.lead(Verdict.of(Run.load(folder)))
+    assert f"verdict on synthetic images: {lead}" in end
+
+
 def test_the_outcome_is_that_of_the_report(tmp_path):
     folder = write_run(tmp_path / "run", rounds=5)
     run = Run.load(folder)
@@ -126,6 +141,7 @@ def test_the_outcome_is_that_of_the_report(tmp_path):
         len(SITES),
         images,
         "image",
+        False,
     )
     assert outcome(folder, Summary(rounds=5)).round == 5
     assert outcome(folder, Summary(reason="no replies")) is None

@@ -39,7 +39,9 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
     folder = write_run(tmp_path / "run", rounds=5)
     experiment = Experiment(method="fedperl", seed=7)
     started, evaluated, round_, waiting, end = events(
-        lambda told: told.header(Start(experiment, ["a", "b"], rounds=20, resumed_after=3)),
+        lambda told: told.header(
+            Start(experiment, ["a", "b"], rounds=20, resumed_after=3, synthetic=True)
+        ),
         lambda told: (told.evaluated(3, {"a": 0.5}), told.round(ROW, 0.25)),
         lambda told: told.waiting({"b": "0" * 64}),
         lambda told: told.closing(folder, Summary(rounds=5, best_round=3, best_value=0.5)),
@@ -48,6 +50,7 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
         "job": "",
         "method": "fedperl",
         "data": "dermoscopy",
+        "synthetic": True,
         "image_size": 32,
         "net": "small_cnn",
         "seed": 7,

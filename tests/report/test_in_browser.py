@@ -103,6 +103,33 @@ def test_a_browser_finds_no_fault_in_the_page(page: Chrome) -> None:
     assert page.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
+def test_on_a_telephone_cards_are_as_wide_as_the_page_and_hidden_links_cast_a_shadow(
+    page: Chrome,
+) -> None:
+    size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    widths, page_width = page.execute_script("""
+        const card = document.querySelector(".answers > div").cloneNode(true);
+        card.classList.add("model");
+        document.querySelector(".answers").append(card);
+        const cards = [...document.querySelectorAll(".answers > div")];
+        const widths = cards.map((one) => one.offsetWidth);
+        card.remove();
+        return [widths, document.querySelector("main").offsetWidth];
+    """)
+    assert len(widths) > 2
+    assert set(widths) == {page_width}
+    links = """
+        const links = document.querySelector("nav");
+        const { backgroundAttachment } = getComputedStyle(links);
+        return [links.scrollWidth > links.clientWidth, backgroundAttachment];
+    """
+    is_cut, attachment = page.execute_script(links)
+    assert is_cut
+    # Two pieces of the page that move with the links, above two shadows that do not.
+    assert attachment.startswith("local, local, scroll, scroll")
+
+
 def test_scripts_in_a_run_folder_would_not_run(page: Chrome) -> None:
     ran = page.execute_script("""
         const script = document.createElement("script");

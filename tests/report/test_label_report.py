@@ -10,7 +10,7 @@ from pages import report
 from run_folders import write_run
 
 from fedward.errors import RunError
-from fedward.report import Run, figures, labels
+from fedward.report import Run, figures, labels, multiples
 
 SITES = ("a", "b", "c")
 
@@ -142,8 +142,15 @@ def test_minutes_are_those_of_the_sites_that_told_them(folder):
     )
     write(folder, "queries", [*rows, query(3, "b", 2, minutes=1.5)])
     assert "They took 5 minutes of annotation." in labels.sentences(Run.load(folder))
+    write(folder, "queries", [query(1, site, 2, minutes=0.3) for site in ("a", "b", "c")])
+    assert "They took 1 minute of annotation." in labels.sentences(Run.load(folder))
+    write(folder, "queries", [*rows, query(3, "b", 2, minutes=1.5)])
     _, page = report(folder)
     assert [line[6] for line in page.tables["table-labels"][1:]] == ["4", "2"]
+
+
+def test_one_label_is_in_the_singular():
+    assert "a: 0.500 with 1 label bought" in multiples.label_curves({"a": {1: 0.5}}, 1)["a"]
 
 
 @pytest.mark.parametrize(

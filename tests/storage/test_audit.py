@@ -1160,7 +1160,7 @@ def test_answers_that_the_server_left_out_are_counted(folder):
     )
     name_best(folder, 3, 0.5)
     seal(folder)
-    assert "1 answers in them that the server did not use" in str(verify(folder, site_logs(folder)))
+    assert "1 answer in them that the server did not use" in str(verify(folder, site_logs(folder)))
 
 
 def test_requests_that_no_site_has_answered_are_counted(folder):
@@ -1179,7 +1179,7 @@ def test_requests_that_no_site_has_answered_are_counted(folder):
     )
     seal(folder)
     text = str(verify(folder, site_logs(folder)))
-    assert ", 1 requests after their end that these sites have not answered" in text
+    assert ", 1 request after their end that these sites have not answered" in text
     assert text.endswith(". The run was resumed, and may have lost a better model than its best")
 
 

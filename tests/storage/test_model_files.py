@@ -1,8 +1,10 @@
 """Models and states on disk come back as they were, and none newer than a restart point."""
 
+import errno
 import json
 import os
 import pickle
+import resource
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +47,22 @@ def test_a_read_that_is_short_goes_on(tmp_path, monkeypatch):
         os, "preadv", lambda file, buffers, place: whole(file, [buffers[0][:7]], place)
     )
     assert same(StoredState(tmp_path / "model.safetensors"), MODEL)
+
+
+def test_what_the_system_refuses_of_a_model_is_the_systems_error(tmp_path):
+    """Here a file may not be as long as the model, which has the same course as a full disk."""
+    path = tmp_path / "model.safetensors"
+    save_model(path, MODEL)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)) as caught:
+            save_model(path, {"w": torch.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.errno == errno.EFBIG
+    assert Path(caught.value.filename).parent == tmp_path
+    assert same(StoredState(path), MODEL)
 
 
 def test_files_of_other_names_are_no_models(tmp_path):

@@ -25,6 +25,7 @@ from fedward.storage.info import RunInfo, Status
 from fedward.storage.model_files import StoredState
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
+from fedward.text import count
 
 _UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
 """Errors from whole lines that are not of this version, or hold impossible values."""
@@ -62,18 +63,21 @@ class Verified:
     def __str__(self) -> str:
         witnesses = "the run alone"
         if self.logs:
-            logs = "log of 1 site" if self.logs == 1 else f"logs of {self.logs} sites"
-            witnesses = f"the run and the {logs}"
+            logs = "log" if self.logs == 1 else "logs"
+            witnesses = f"the run and the {logs} of {count(self.logs, 'site')}"
         text = f"Nothing was changed, as far as {witnesses} can tell.\n"
-        text += f"{LOG}: {self.lines} lines, last hash {self.last_hash}; {self.files} files"
+        text += f"{LOG}: {count(self.lines, 'line')}, last hash {self.last_hash}; "
+        text += count(self.files, "file")
         if self.logs:
-            text += f"; {self.answers} lines of sites' logs"
+            text += f"; {count(self.answers, 'line')} of sites' logs"
         if self.later:
-            text += f", {self.later} answers after their end"
+            text += f", {count(self.later, 'answer')} after their end"
         if self.unknown:
-            text += f", {self.unknown} requests after their end that these sites have not answered"
+            requests = count(self.unknown, "request")
+            text += f", {requests} after their end that these sites have not answered"
         if self.unused:
-            text += f", {self.unused} answers in them that the server did not use"
+            answers = count(self.unused, "answer")
+            text += f", {answers} in them that the server did not use"
         if not self.best_of_all:
             text += ". The run was resumed, and may have lost a better model than its best"
         # A run that was killed has this status too, and one whose end somebody cut off.

@@ -12,9 +12,6 @@ from fedward.server.run_status import progress
 from fedward.storage.run_folder import RunFolder
 from fedward.terminal import fold, one_line
 
-_WIDTH = 80
-"""Columns of the table on a terminal."""
-
 _INDENT = " " * 11
 
 _COLUMNS = {
@@ -161,4 +158,4 @@ def _fitted(text: str, width: int) -> str:
 
 
 def _indented(text: str) -> list[str]:
-    return fold(text, _WIDTH, _INDENT, _INDENT)
+    return fold(text, first=_INDENT, others=_INDENT)

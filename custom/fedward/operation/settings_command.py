@@ -86,7 +86,7 @@ def _compare(options: argparse.Namespace) -> None:
     if paper_job is not None:
         note = f"{paper_job.paper.citation}. Left open there: {paper_job.unprinted}."
         print()
-        print("\n".join(fold(note, _WIDTH)))
+        print("\n".join(fold(note)))
 
 
 def _columns(job: str) -> dict[str, dict[str, Any]]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fedward.operation.measured import Unmeasured
     from fedward.sites.leaks import Seen
 
-_WIDTH = 80
-
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``doctor``."""
@@ -129,7 +127,7 @@ def _examined(options: argparse.Namespace, files: Sequence[Path]) -> int:
             print()
     status = max(status, _check_between(seen))
     for line in _next_lines(options, status, files, seen):
-        print("\n".join(fold(line, _WIDTH)) if not line.startswith("Next: ") else line)
+        print("\n".join(fold(line)) if not line.startswith("Next: ") else line)
     return status
 
 
@@ -155,7 +153,7 @@ def _check_between(seen: "Seen") -> int:
         return 0
     notes = leak_notes(leaks_between(seen.pictures, seen.dicom))
     for note in (*contradiction_notes(contradictions(seen.pictures)), *notes):
-        print("\n".join(fold(f"All sites together: {note}.", _WIDTH)))
+        print("\n".join(fold(f"All sites together: {note}.")))
     return 1 if notes else 0
 
 

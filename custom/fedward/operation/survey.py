@@ -103,7 +103,7 @@ def survey(
             sheet = _contact_sheet(data)
         splits = (data.labelled, data.unlabelled, data.val, data.test)
         total = sum(map(len, splits))
-        print(f"{data.site}: {total} images")
+        print(f"{data.site}: {count(total, 'image')}")
         for note in dark_note(dark_images(splits), total):
             print(note)
     for note in contradiction_notes(contradictions(named)):

@@ -16,7 +16,9 @@ from fedward.evaluation.selection import mean
 from fedward.label_kinds import LabelKind
 from fedward.report import clinical_figures as figures
 from fedward.report.shades import shade
+from fedward.runs.measured import Measured
 from fedward.runs.run import Run
+from fedward.runs.subgroups import Subgroup
 from fedward.runs.verdict import WANTED, counts_by_site
 
 _CURVES = 20
@@ -47,9 +49,10 @@ class Areas(NamedTuple):
 
 
 class CalibrationLine(NamedTuple):
-    """How far a site's answers can be trusted; None where a number is not reported."""
+    """How far answers can be trusted; None where a number is not reported."""
 
     name: str
+    """Of the site, or of the sites together."""
     ece: float | None
     """Expected calibration error over fixed intervals."""
     mce: float | None
@@ -73,22 +76,24 @@ class ClassTrust:
     """
 
 
+class MatrixCell(NamedTuple):
+    """The images of one class that were given another, or the same."""
+
+    images: int | None
+    """None where fewer than five, and the answers are wrong."""
+    style: str
+    """Classes of the style sheet: how dark the cell is, and whether its answers are right."""
+
+
 @dataclass(frozen=True)
 class MatrixRow:
     """What images of one class were given."""
 
     name: str
-    images: int
-    cells: tuple[int | None, ...]
-    """Images by the class given, in the job's order; None where fewer than five."""
+    cells: tuple[MatrixCell, ...]
+    """By the class given, in the job's order."""
     rest: int
     """Images in cells that are withheld."""
-    place: int
-    """Place of the class itself among the cells."""
-
-    def level(self, place: int) -> int:
-        """Return how dark a cell is shown, by its share of the row's images."""
-        return shade(self.cells[place] or 0, self.images)
 
 
 @dataclass(frozen=True)
@@ -155,16 +160,17 @@ class Answers:
         return ClassRates(self.classes[place], int(confusion.images[place]), confusion.rates(place))
 
     def _row(self, place: int) -> MatrixRow:
-        images = int(self.counts.confusion.images[place])
-        cells: list[int | None] = [int(number) or None for number in self.counts.cells[place]]
-        cells[place] = int(self.counts.confusion.true_positives[place])
-        return MatrixRow(
-            name=self.classes[place],
-            images=images,
-            cells=tuple(cells),
-            rest=images - sum(number or 0 for number in cells),
-            place=place,
-        )
+        of_class = int(self.counts.confusion.images[place])
+        numbers: list[int | None] = [int(number) or None for number in self.counts.cells[place]]
+        numbers[place] = int(self.counts.confusion.true_positives[place])
+        cells = []
+        for given, images in enumerate(numbers):
+            style = f"level-{shade(images or 0, of_class)}"
+            if given == place:
+                style += " own"
+            cells.append(MatrixCell(images, style))
+        told = sum(images or 0 for images in numbers)
+        return MatrixRow(self.classes[place], tuple(cells), rest=of_class - told)
 
 
 class CurvePanel(NamedTuple):
@@ -275,6 +281,38 @@ class Clinical:
         calibration = [_calibration(run, round_, answers) for answers in sites]
         areas = [_areas(run, round_, line.name, sites) for line in pooled.lines]
         return cls(pooled, sites, calibration, areas, run.label_kind)
+
+    @property
+    def mean_calibration(self) -> CalibrationLine:
+        """The mean of each number over the sites that report it."""
+        return CalibrationLine(
+            "Mean over sites",
+            ece=mean(line.ece for line in self.calibration),
+            mce=mean(line.mce for line in self.calibration),
+            ece_adaptive=mean(line.ece_adaptive for line in self.calibration),
+            mce_adaptive=mean(line.mce_adaptive for line in self.calibration),
+            aurc=mean(line.aurc for line in self.calibration),
+        )
+
+    @property
+    def pooled_calibration(self) -> CalibrationLine:
+        """The numbers of all answers together, without those that need each answer by itself."""
+        return CalibrationLine(
+            self.pooled.name,
+            ece=self.pooled.calibration_error,
+            mce=self.pooled.largest_calibration_error,
+            ece_adaptive=None,
+            mce_adaptive=None,
+            aurc=None,
+        )
+
+    def sensitivities(self, group: Subgroup) -> list[Measured | None]:
+        """Return a group's sensitivity for each class with test images, in the job's order.
+
+        It is None for a class of which the group has no number.
+        """
+        of_class = {measured.name: measured for measured in group.classes}
+        return [of_class.get(line.name) for line in self.pooled.lines]
 
     @cached_property
     def figures(self) -> Figures:

@@ -23,6 +23,7 @@ from fedward.report.drawing import (
     svg,
     xy,
 )
+from fedward.text import count
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
@@ -84,8 +85,8 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
             color=INK,
         )
     description = (
-        f"Validation {metric} by round: mean over {len(lines)} sites, {mean[last]:.3f} after "
-        f"round {last}"
+        f"Validation {metric} by round: mean over {count(len(lines), 'site')}, "
+        f"{mean[last]:.3f} after round {last}"
     )
     told: dict[str, Line] = {"mean": mean}
     if len(lines) <= _MOST_TOLD:
@@ -197,10 +198,10 @@ def heat_map(
             colour = "#111111" if scaled[row, column] > _DARK else "#ffffff"
             centre = (column + 0.5, row + 0.5)
             axes.text(*centre, _field(value), color=colour, ha="center", va="center")
-    for first, count in frames:
+    for first, framed in frames:
         # A little smaller than its fields, so that neighbouring frames do not cover each other.
         corner = (first + 0.05, first + 0.05)
-        side = count - 0.1
+        side = framed - 0.1
         frame = Rectangle(corner, side, side, fill=False, edgecolor=SERIES[1], linewidth=2.5)
         axes.add_patch(frame)
     ticks = np.arange(len(sites)) + 0.5

@@ -140,7 +140,8 @@ def sentences(run: Run) -> list[str]:
         where = ""
         if len(minutes) < len(lines):
             where = f" at the {count(len(minutes), 'site')} that reported the time for one"
-        overall.append(f"They took {sum(minutes):.0f} minutes of annotation{where}.")
+        duration = count(round(sum(minutes)), "minute")
+        overall.append(f"They took {duration} of annotation{where}.")
     return overall + [sentence for remark in _REMARKS for sentence in remark.on(lines)]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedward.report.drawing import FAINT, SERIES, Line, axes_of, bars, svg, svg_content, xy
+from fedward.text import count
 
 Lines = Mapping[str, Line]
 """Site -> round -> value."""
@@ -45,7 +46,7 @@ def label_curves(lines: Lines, last: int) -> dict[str, Markup]:
         line = lines[site]
         axes.plot(*xy(line), **style, clip_on=False)
         most = max(line)
-        return f"{site}: {line[most]:.3f} with {most} labels bought"
+        return f"{site}: {line[most]:.3f} with {count(most, 'label')} bought"
 
     return pictures(axes, lines, draw)
 

@@ -12,7 +12,7 @@ from fedward.report.other_runs import OtherRuns
 from fedward.report.template import template
 from fedward.runs import verdict_words
 from fedward.runs.about import About, spelled_out, with_titles
-from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.choices import Choices
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
@@ -97,7 +97,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         purpose={} if source.warning else about.purpose,
         trained_with=_trained_with(run, sites, verdict),
         learned_from="" if verdict and verdict.unimproved else _learned_from(run, sites),
-        unjudged=_why_unjudged(run, choices.reported),
+        unjudged=verdict_words.without_verdict(run, choices.reported),
         judgement=judgement,
         spelled_out=spelled_out(run, *(judgement.sentences if judgement else ()), *limits),
         numbers=_numbers(verdict) if verdict else "",
@@ -144,14 +144,6 @@ def _learned_from(run: Run, sites: Sequence[SiteLine]) -> str:
     )
 
 
-def _why_unjudged(run: Run, round_: int | None) -> str:
-    """Return why a page has no verdict, for a run without one."""
-    first_metric = run.label_kind.metric_names[0]
-    if round_ is not None and site_test_values(run, first_metric, round_):
-        return "No class has five test images at a site, so this page does not judge the model."
-    return "It was not measured on test images, so its quality is unknown."
-
-
 def _named(run: Run, in_table: Sequence[str]) -> str:
     """Return all classes with their titles; of many those that the table does not name."""
     others = [name for name in run.classes if name not in in_table]
@@ -167,10 +159,9 @@ def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) 
         return f"It is {words.first_model(run)}: no round of training improved it."
     if run.info.models_stay_at_sites:
         return f"Each of {count(len(learners), 'site')} trained a model of its own, on its images."
-    of_all = ""
+    number = count(len(sites), "site")
     if len(learners) < len(sites):
-        of_all = f" of {len(sites)}"
-    number = f"{len(learners)}{of_all} site{'' if len(sites) == 1 else 's'}"
+        number = f"{len(learners)} of {number}"
     if run.server_labels and not learners:
         return "It was trained with labelled images of the server's own."
     if run.server_labels:

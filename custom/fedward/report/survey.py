@@ -52,14 +52,31 @@ class Surveyed:
     """
 
 
+class ClassCell(NamedTuple):
+    """A site's images of one class in one split."""
+
+    images: int
+    style: str
+    """Class of the style sheet: how dark the cell is, or that it is empty."""
+
+
+class ClassLine(NamedTuple):
+    """A site's images in one split."""
+
+    site: str
+    cells: Sequence[ClassCell]
+    """By class, in the survey's order."""
+    images: int
+    """Of all classes."""
+
+
 class ClassTable(NamedTuple):
     """Images by site and class in one split."""
 
     name: str
     """One of :data:`SPLITS`."""
     title: str
-    lines: Sequence[tuple[str, Sequence[tuple[int, int]]]]
-    """Site, and (count, shade) of each class."""
+    lines: Sequence[ClassLine]
     sums: Sequence[int]
     """Images of each class at all sites."""
 
@@ -70,6 +87,15 @@ class SiteHistogram(NamedTuple):
     site: str
     median: float
     picture: Markup
+
+
+class Look(NamedTuple):
+    """One property by which images look alike or different."""
+
+    title: str
+    explanation: str
+    """What the property is, and what its histograms show."""
+    histograms: Sequence[SiteHistogram]
 
 
 class CountTable(NamedTuple):
@@ -88,8 +114,8 @@ class SurveyPage:
     surveyed: Surveyed
     rows: Sequence[SurveyRow]
     """In natural order of sites."""
-    shown: Sequence[SurveyRow]
-    """Those that have pictures."""
+    asked: int
+    """Number of sites that were asked."""
     conclusions: Sequence[str]
     flags: Sequence[str]
     total: Mapping[str, int]
@@ -99,8 +125,7 @@ class SurveyPage:
     splits: Sequence[ClassTable]
     sides: CountTable
     """Images by their shorter side."""
-    brightness: Sequence[SiteHistogram]
-    contrast: Sequence[SiteHistogram]
+    looks: Sequence[Look]
     columns: Sequence[CountTable]
     """Images by the columns of sites' files that a site reports."""
 
@@ -132,20 +157,18 @@ def of_run(run: Run) -> Surveyed:
 def render_survey(surveyed: Surveyed) -> str:
     """Return the page as HTML."""
     rows = sorted(surveyed.rows, key=lambda row: natural(row.site))
-    shown = rows[:MANY]
     splits = [_class_table(rows, name, len(surveyed.classes)) for name in SPLITS]
     page = SurveyPage(
         surveyed=surveyed,
         rows=rows,
-        shown=shown,
+        asked=len(rows) + len(surveyed.failed),
         conclusions=conclusions(rows, surveyed.classes),
         flags=flags(rows, surveyed.classes),
         total={table.name: sum(table.sums) for table in splits},
         unlabelled=sum(row.unlabelled for row in rows),
         splits=splits,
         sides=_sides(rows),
-        brightness=_histograms(shown, lambda row: row.brightness, BRIGHTNESS),
-        contrast=_histograms(shown, lambda row: row.contrast, CONTRAST),
+        looks=_looks(rows),
         columns=_columns(rows),
     )
     return template("survey.html").render(vars(page))
@@ -156,9 +179,39 @@ def _class_table(rows: Sequence[SurveyRow], name: str, classes: int) -> ClassTab
     most = int(counts.max(initial=1))
     lines = []
     for row, of_site in zip(rows, counts.tolist(), strict=True):
-        lines.append((row.site, [(number, shade(number, most)) for number in of_site]))
+        cells = []
+        for images in of_site:
+            style = f"level-{shade(images, most)}" if images else "none"
+            cells.append(ClassCell(images, style))
+        lines.append(ClassLine(row.site, cells, sum(of_site)))
     sums = [int(total) for total in counts.sum(axis=0)]
     return ClassTable(name, SPLITS[name], lines, sums)
+
+
+def _looks(rows: Sequence[SurveyRow]) -> list[Look]:
+    """Return how bright and how rich in contrast the images of the first sites by name are."""
+    shown = rows[:MANY]
+    of_all = ""
+    if len(rows) > len(shown):
+        of_all = f"Line: of all {len(shown)} sites shown here, the first by name. "
+    elif len(rows) > 1:
+        of_all = f"Line: of all {len(rows)} sites. "
+    histograms = (
+        f"Blue: shares of a site's images. {of_all}Images are measured at the size that the job "
+        "decodes them to."
+    )
+    return [
+        Look(
+            "Brightness",
+            f"Mean grey value of an image: 0 is black, 1 is white. {histograms}",
+            _histograms(shown, lambda row: row.brightness, BRIGHTNESS),
+        ),
+        Look(
+            "Contrast",
+            f"Standard deviation of an image's grey values, up to 0.5. {histograms}",
+            _histograms(shown, lambda row: row.contrast, CONTRAST),
+        ),
+    ]
 
 
 def _histograms(

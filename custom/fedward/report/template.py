@@ -42,6 +42,7 @@ def template(name: str) -> Template:
     environment.filters["count_of"] = count
     environment.filters["mb"] = _megabytes
     environment.filters["percent"] = _percent
+    environment.filters["thousands"] = _thousands
     environment.filters["of_hundred"] = of_hundred
     environment.filters["upfirst"] = _upfirst
     environment.filters["mean"] = mean
@@ -74,6 +75,11 @@ def _signed(value: float, digits: int = 3) -> str:
 
 def _percent(share: float, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f}"
+
+
+def _thousands(number: int) -> str:
+    """Return a number with a comma between its thousands, such as ``1,234``."""
+    return f"{number:,}"
 
 
 def _megabytes(size: float) -> str:

@@ -24,6 +24,13 @@ class Outcome(NamedTuple):
     """Test images of these sites, or patients."""
     unit: str
     """``image`` or ``patient``."""
+    synthetic: bool
+    """Whether fedward drew images: the number then says nothing about patients."""
+
+    @property
+    def tested(self) -> str:
+        """On what it was measured, such as ``120 synthetic images``."""
+        return count(self.images, f"synthetic {self.unit}" if self.synthetic else self.unit)
 
 
 def outcome(folder: Path, summary: Summary) -> Outcome | None:
@@ -31,7 +38,8 @@ def outcome(folder: Path, summary: Summary) -> Outcome | None:
     log = folder / "metrics.jsonl"
     if summary.reason is not None or not log.exists():
         return None
-    experiment = read_info(folder).experiment
+    info = read_info(folder)
+    experiment = info.experiment
     metric = str(experiment["key_metric"])
     # A long run has hundreds of thousands of rows: most are discarded before they are parsed.
     rows = list(read_rows(log, MetricRow, [], containing=f'"{metric}"'))
@@ -48,6 +56,7 @@ def outcome(folder: Path, summary: Summary) -> Outcome | None:
         sites=len(tested),
         images=sum(choice.images for choice in tested),
         unit=str(experiment["data"].get("evaluate_by", "image")),
+        synthetic=any(info.synthetic.values()),
     )
 
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
+from fedward.runs.choices import site_test_values
 from fedward.runs.measured import Measured
+from fedward.runs.run import Run
 from fedward.runs.sentences import in_brackets, leaked, named
 from fedward.runs.verdict import FOUND_ENOUGH, RIGHT_ENOUGH, UNNAMED, Against, Finding, Verdict
 from fedward.text import count
@@ -40,6 +42,19 @@ def of_hundred(share: float) -> str:
     if number == 0 and share > 0:
         return "<1"
     return str(number)
+
+
+def without_verdict(run: Run, round_: int | None) -> str:
+    """Return why a run's model has no verdict, for a run without one.
+
+    Args:
+        run: the run.
+        round_: of the model; None: no model was evaluated.
+    """
+    first_metric = run.label_kind.metric_names[0]
+    if round_ is not None and site_test_values(run, first_metric, round_):
+        return "No class has five test images at a site, so the quality of the model is unknown."
+    return "It was not measured on test images, so its quality is unknown."
 
 
 def lead(verdict: Verdict) -> str:
@@ -190,8 +205,8 @@ def short(verdict: Verdict) -> str:
     sentences = []
     if verdict.overall:
         sentences.append(
-            f"Right for {percent(verdict.overall.value)} % of {verdict.overall.n} test "
-            f"{verdict.unit}s."
+            f"Right for {percent(verdict.overall.value)} % of "
+            f"{count(verdict.overall.n, f'test {verdict.unit}')}."
         )
     lowest = []
     for one in (verdict.worst_class, verdict.worst_site):
@@ -209,16 +224,16 @@ def weakest(verdict: Verdict) -> str:
     """Return where the model is weakest: its worst class and its worst site."""
     sentences = []
     worst = verdict.worst_class
-    images = f"test {verdict.unit}s"
     if worst and worst.name == UNNAMED:
         sentences.append(
-            f"Lowest by class: right for {percent(worst.value)}\u00a0% of the {worst.n} {images} "
-            f"of classes too rare to name ({interval(worst)})."
+            f"Lowest by class: right for {percent(worst.value)}\u00a0% of the "
+            f"{count(worst.n, f'test {verdict.unit}')} of classes too rare to name "
+            f"({interval(worst)})."
         )
     elif worst:
         sentences.append(
-            f"Lowest class: it finds {percent(worst.value)}\u00a0% of the {worst.n} {images} of "
-            f"{worst.name} ({interval(worst)})."
+            f"Lowest class: it finds {percent(worst.value)}\u00a0% of the "
+            f"{count(worst.n, f'test {verdict.unit}')} of {worst.name} ({interval(worst)})."
         )
     site = verdict.worst_site
     if site and site.low is None:
@@ -242,10 +257,10 @@ def _weakest_group(verdict: Verdict) -> str:
         return ""
     share = group.measured
     right = "right for" if verdict.exclusive else "it finds"
-    what = f"test {verdict.unit}s" if verdict.exclusive else "findings"
+    what = count(share.n, f"test {verdict.unit}" if verdict.exclusive else "finding")
     return (
         f"Group with the largest shortfall: {right} {percent(share.value)}\u00a0% of the "
-        f"{share.n} {what} of {group.title} ({interval(share)}); for all of the same classes and "
+        f"{what} of {group.title} ({interval(share)}); for all of the same classes and "
         f"sites it would be {percent(group.expected)}\u00a0%."
     )
 
