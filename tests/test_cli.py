@@ -6,6 +6,7 @@ import argparse
 import csv
 import errno
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -189,6 +190,31 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
             ["audit", "verify", "a", "--sites", "b"],
             "usage: fedward audit verify ",
             "--sites (did you mean --site?)",
+        ),
+        (
+            ["run", "fedavg", "--site-file", "sites"],
+            "usage: fedward run ",
+            "--site-file (did you mean --site-files?)",
+        ),
+        (
+            ["run", "fedavg", "--resu=runs/a"],
+            "usage: fedward run ",
+            "--resu (did you mean --resume?)",
+        ),
+        (
+            ["doctor", "sites", "--im", "28"],
+            "usage: fedward doctor ",
+            "--im (did you mean --image-size?)",
+        ),
+        (
+            ["partition", "images", "--ou", "sites"],
+            "usage: fedward partition ",
+            "--ou (did you mean --out?)",
+        ),
+        (
+            ["run", "fedavg", "--site", "3"],
+            "usage: fedward run ",
+            "--site (did you mean --sites or --site-files?)",
         ),
     ],
 )
@@ -420,27 +446,66 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     assert rounds == [1, 2]
 
 
-def test_ctrl_c_that_is_pressed_twice_ends_a_run_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_that_comes_twice_ends_a_run_as_one(
+    number: int,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Ctrl-C, and SIGTERM of ``kill`` or systemd."""
     report = RunFolder.report
 
     def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
 
     def impatient(self: RunFolder, write: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         report(self, write)
 
     monkeypatch.setattr(LocalTransport, "exchange", interrupted)
     monkeypatch.setattr(RunFolder, "report", impatient)
     folder = tmp_path / "run"
-    handler = signal.getsignal(signal.SIGINT)
-    assert run("run", "fedavg", "--out", folder, "--sites", 2, *SET) == 130
+    handler = signal.getsignal(number)
+    assert run("run", "fedavg", "--out", folder, "--sites", 2, *SET) == code
     out, err = capsys.readouterr()
     assert f"folder: {folder}\n" in out
-    assert err.splitlines()[-1] == f"fedward run --resume {folder}"
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert err.splitlines() == [
+        "fedward: interrupted; finished rounds are kept. Continue with",
+        f"fedward run --resume {folder}",
+    ]
+    assert info(folder)["summary"] == {"reason": INTERRUPTED}
+    assert signal.getsignal(number) is handler
+
+
+def test_a_run_that_ends_before_its_first_round_has_trained_nothing_and_says_so(
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+
+    def interrupted(*_: object) -> None:
+        (folder / "sites" / "hospital-a" / "cache").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    words = ["run", "fedavg", "--out", folder, "--site-files", hospitals, "--unmeasured", *SET]
+    with monkeypatch.context() as patch:
+        patch.setattr("fedward.lab.run_check._say_what_is_odd", interrupted)
+        text = refused(capsys, 130, *words)
+    again = "Start it again with the same command."
+    assert text == (
+        f"fedward: interrupted; nothing was trained. {again} It will use the copies of images in "
+        f"{folder / 'sites'}; otherwise remove them.\n"
+    )
+    text = refused(capsys, 1, "run", "--resume", folder, "--site-files", hospitals)
+    assert text == (
+        f"fedward: run folder {folder}: the run ended before its first round. "
+        f"Nothing was trained. {again}\n"
+    )
+    assert run(*words) == 0
 
 
 def test_what_never_began_cannot_be_resumed(
@@ -865,27 +930,90 @@ def test_a_run_in_the_background_goes_on_ignoring_ctrl_c() -> None:
         signal.signal(signal.SIGINT, before)
 
 
+def test_sigterm_ends_any_command_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def terminated(*_: object) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    monkeypatch.setattr("fedward.operation.settings_command._settings", terminated)
+    assert refused(capsys, 143, "settings") == "fedward: interrupted\n"
+    assert signal.signal(signal.SIGTERM, signal.SIG_IGN) is signal.SIG_DFL
+    try:
+        assert run("settings") == 0, "a process that ignores the signal still does"
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def full_for_safetensors(*_: object, **__: object) -> None:
+    raise SafetensorError("Error while serializing: I/O error: No space left (os error 28)")
+
+
 @pytest.mark.parametrize(
-    "error",
+    ("target", "failure"),
     [
-        OSError(errno.ENOSPC, "No space left on device"),
-        SafetensorError("I/O error: No space left (os error 28)"),
+        ("fedward.storage.run_folder.save_state", full),
+        ("fedward.storage.model_files.save_file", full_for_safetensors),
     ],
 )
-def test_a_full_disk_is_a_sentence(
-    error: Exception,
+def test_a_disk_that_fills_during_a_run_is_one_message_with_the_command_to_go_on(
+    target: str,
+    failure: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The report finds no room, either."""
+    folder = tmp_path / "run"
+    monkeypatch.setattr(target, failure)
+    monkeypatch.setattr(RunFolder, "report", full)
+    text = refused(capsys, 1, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
+    message, command = text.splitlines()
+    assert message.startswith(f"fedward: {folder}")
+    assert message.endswith(
+        ": expected a place that can be read and written, found No space left on device. "
+        "Make room there; finished rounds are kept. Continue with"
+    )
+    assert command == f"fedward run --resume {folder}"
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert info(folder)["status"] == "failed"
+    assert "Errno" not in info(folder)["summary"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("number", "found"),
+    [
+        (errno.EROFS, "read-only file system"),
+        (errno.ENOSPC, "no room on the disk"),
+        (errno.EACCES, "permission denied"),
+    ],
+)
+def test_a_place_that_takes_no_run_is_said_once_before_any_image_is_opened(
+    number: int,
+    found: str,
+    hospitals: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def full(*arguments: object) -> None:
-        raise error
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("fedward.storage.run_folder.save_state", full)
-    text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
-    assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
-    assert "No space left" in text
-    assert info(tmp_path / "run")["status"] == "failed"
+    monkeypatch.setattr("fedward.storage.run_folder.TemporaryFile", refuses)
+    folder = tmp_path / "new" / "run"
+    for more in ([], ["--site-files", hospitals]):
+        text = refused(capsys, 1, "run", "fedavg", "--out", folder, *more, *SET)
+        assert text == (
+            f"fedward: run folder {folder}: expected a place that can be written, found {found}. "
+            "Name another folder with --out.\n"
+        )
+    assert not folder.parent.exists()
 
 
 def test_an_error_of_no_file_is_not_told_as_one(

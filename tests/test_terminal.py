@@ -10,6 +10,7 @@ from nvflare.fuel.hci.table import Table
 
 from fedward.cli import main
 from fedward.console.console import Console
+from fedward.lab.run_check import folded
 from fedward.storage.info import Summary
 from fedward.terminal import complain, fold, hanging, one_line, printable, printing_safely
 from finished_run import new_run
@@ -113,6 +114,20 @@ def test_a_command_between_backticks_gets_a_line_of_its_own() -> None:
     long = 90 * "x"
     assert fold(f"c: {long}", 60, "  ", "    ") == ["  c:", f"    {56 * 'x'}", f"    {34 * 'x'}"]
     assert fold(f"c: '{long}' /{long}", 60) == ["c:", f"'{long}'", f"/{long}"]
+
+
+def test_paragraphs_are_as_narrow_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "validation: all 2 classes at each of 2 sites; no round can be chosen as the best"
+    row = f"site{'labelled':>11}{'unlabelled':>11}{'val':>11}{'test':>11}"
+    assert folded(f"{row}\n{text}") == f"{row}\n{text}"
+    monkeypatch.setattr("sys.stdout", Screen())
+    monkeypatch.setenv("COLUMNS", "40")
+    assert fold(text) == [
+        "validation: all 2 classes at each of 2",
+        "sites; no round can be chosen as the",
+        "best",
+    ]
+    assert folded(f"{row}\n{text}").splitlines() == [row, *fold(text, 40, others="  ")]
 
 
 def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -3,7 +3,6 @@
 import argparse
 import errno
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,10 +11,15 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
-from safetensors import SafetensorError
-
 from fedward import __version__
-from fedward.errors import ConfigError, FedwardError, did_you_mean, interrupted
+from fedward.errors import (
+    ConfigError,
+    FedwardError,
+    Terminated,
+    did_you_mean,
+    interruption,
+    terminated,
+)
 from fedward.terminal import complain, printing_safely, read_numbers
 
 _COMMANDS = {
@@ -91,11 +95,9 @@ _COMMANDS = {
 
 Only the module of the one that is called is imported."""
 
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DISK_ERRORS = {*_NO_ROOM, errno.EIO, errno.EROFS}
 """Errors of a disk, which the operating system may report without naming a file."""
-
-_WRAPPED_REASON = re.compile(r"^.*: (.+) \(os error \d+\)$")
-"""What safetensors makes of a system's reason, which is the group."""
 
 _NO_TEMPORARY_FOLDER = "temporary directory"
 """In the errors of Python and matplotlib if none can be written; they have no number."""
@@ -108,13 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after ``fedward``; by default those of this process.
 
     Returns:
-        0: done; 1: the run or its data failed; 2: wrong use; 130: interrupted.
+        0: done; 1: the run or its data failed; 2: wrong use; 130: interrupted by Ctrl-C; 143:
+        ended by SIGTERM.
     """
     words = sys.argv[1:] if arguments is None else arguments
     with printing_safely():
         with _ending_at_once():
             options = _parser(words).parse_args(words)
-        return _run(options)
+        with _terminated_as_interrupted():
+            return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -124,12 +128,13 @@ def _run(options: argparse.Namespace) -> int:
         code = options.command(options)
         # Flushed here: an error at the interpreter's end would be reported in its own words.
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        code = _interruption(options)
+    except KeyboardInterrupt as stop:
+        code = _stopped(stop, options)
     except BrokenPipeError:  # The reader has seen enough, as in `fedward doctor KIT | head`.
         _drop_output()
     except Exception as error:
-        code = _interruption(options) if interrupted(error) else _failure(error, options)
+        stop_before = interruption(error)
+        code = _stopped(stop_before, options) if stop_before else _failure(error, options)
     return code
 
 
@@ -143,17 +148,17 @@ def _failure(error: Exception, options: argparse.Namespace) -> int:
         return 2 if isinstance(error, ConfigError) else 1
     if isinstance(error, UnicodeEncodeError):
         complain(_unwritten(error))
-    elif isinstance(error, OSError | SafetensorError) and _is_of_files(error):
+    elif isinstance(error, OSError) and _is_of_files(error):
         complain(str(_explained(error, options)))
     else:
         raise error
     return 1
 
 
-def _interruption(options: argparse.Namespace) -> int:
-    """Say that Ctrl-C ended the subcommand and how to go on; return the exit status."""
-    complain(f"interrupted{options.hint}")
-    return 130
+def _stopped(stop: KeyboardInterrupt, options: argparse.Namespace) -> int:
+    """Say that Ctrl-C or SIGTERM ended the subcommand and how to go on; return the exit status."""
+    complain(f"interrupted{options.hint()}")
+    return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 
 def _unwritten(error: UnicodeEncodeError) -> str:
@@ -183,22 +188,33 @@ def _end(*_: object) -> NoReturn:
     os._exit(130)
 
 
-def _is_of_files(error: OSError | SafetensorError) -> bool:
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Let SIGTERM end the subcommand as Ctrl-C does, unless the process ignores or handles it."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _is_of_files(error: OSError) -> bool:
     """Return whether the operating system refused a file, in contrast to a connection."""
-    if isinstance(error, OSError):
-        of_disk = error.filename is not None or error.errno in _DISK_ERRORS
-        return of_disk or _NO_TEMPORARY_FOLDER in str(error)
-    return "os error" in str(error)  # safetensors passes the system's words on.
+    of_disk = error.filename is not None or error.errno in _DISK_ERRORS
+    return of_disk or _NO_TEMPORARY_FOLDER in str(error)
 
 
-def _explained(error: OSError | SafetensorError, options: argparse.Namespace) -> FedwardError:
+def _explained(error: OSError, options: argparse.Namespace) -> FedwardError:
     """Return an error that names the file, or the folder or stream that the command writes."""
     if _NO_TEMPORARY_FOLDER in str(error):
         return FedwardError(
             "This machine has no folder for temporary files that can be written",
             "Set TMPDIR to one that can.",
         )
-    place = getattr(error, "filename", None) or getattr(options, options.written, None)
+    place = error.filename or getattr(options, options.written, None)
     try:
         sys.stdout.flush()
     except OSError:
@@ -213,11 +229,16 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
             found="a file of that name",
             remedy="Name a folder, or rename the file.",
         )
+    remedy = "Name another folder, or let this account read and write this one."
+    if error.errno in _DISK_ERRORS:
+        cure = "Make room there" if error.errno in _NO_ROOM else "Mend the disk"
+        hint = options.hint()
+        remedy = f"{cure}{hint}" if hint else f"{cure}, or name another folder."
     return FedwardError(
         str(place or "standard output"),
         expected="a place that can be read and written",
-        found=getattr(error, "strerror", None) or _WRAPPED_REASON.sub(r"\1", str(error)),
-        remedy="Make room there, or name another folder.",
+        found=error.strerror or str(error),
+        remedy=remedy,
     )
 
 
@@ -233,18 +254,42 @@ def _drop_output() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses an unknown option with the usage of its subcommand, and suggests a similar one."""
+    """Refuses an unknown option with the usage of its subcommand, and suggests a similar one.
+
+    The beginning of an option is no option: what it stands for could change with the next version.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.allow_abbrev = False
         read_numbers(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._subparsers is None:
+            self._refuse_unknown_options(args)
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            suggestion = did_you_mean(unknown[0], self._option_string_actions)
-            self.error(f"no such argument: {unknown[0]}{suggestion}")
+            self._refuse(unknown[0])
         return options, unknown
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """Refuse the first option that there is not, before a required one is missed instead."""
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--":
+                return
+            # A word with spaces is a value.
+            is_option = word.startswith("--") and " " not in word
+            if is_option and name not in self._option_string_actions:
+                self._refuse(name)
+
+    def _refuse(self, word: str) -> NoReturn:
+        suggestion = did_you_mean(word, self._option_string_actions)
+        longer = [name for name in self._option_string_actions if name.startswith(word)]
+        if longer:
+            # A short beginning is not like the whole name.
+            suggestion = f" (did you mean {' or '.join(longer)}?)"
+        self.error(f"no such argument: {word}{suggestion}")
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
@@ -253,7 +298,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "fedward", description="Federated learning for hospitals that are short of labels."
     )
     # ``written``: the argument that says where a command writes, for errors that name no file.
-    parser.set_defaults(hint="", written="out")
+    # ``hint``: a function that returns how to go on after an end before time; it continues a text.
+    parser.set_defaults(hint=lambda: "", written="out")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     called = next((word for word in words if not word.startswith("-")), "")
     _add_commands(parser, called)

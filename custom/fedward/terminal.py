@@ -210,7 +210,7 @@ def hanging(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> list[str]:
+def fold(text: str, width: int | None = None, first: str = "", others: str = "") -> list[str]:
     """Return a text in lines of at most ``width`` columns; an empty one has no line.
 
     Commands between backticks, paths, and what is in quotes stay whole, so that they can be copied:
@@ -219,10 +219,11 @@ def fold(text: str, width: int = WIDTH, first: str = "", others: str = "") -> li
 
     Args:
         text: of one paragraph.
-        width: of the lines.
+        width: of the lines; None: as :func:`columns` returns it for standard output.
         first: what the first line begins with.
         others: what all others begin with.
     """
+    width = columns() if width is None else width
     wrapper = TextWrapper(
         width,
         initial_indent=first,

@@ -65,6 +65,7 @@ class Console(Listener):
         parts = [
             f"fedward {title}",
             f"{experiment.data.name} {experiment.data.image_size}px",
+            *(["synthetic images"] if start.synthetic else []),
             experiment.net,
             count(len(start.sites), "site"),
         ]
@@ -190,7 +191,7 @@ class Console(Listener):
             self._wrapped(_test_line(test))
         elif summary.reason is None and not untrained and not summary.not_evaluated:
             self._not_measured(folder)
-        self._files(folder, _verdict(folder) if test else "")
+        self._files(folder, _verdict(folder, test) if test else "")
 
     def _not_measured(self, folder: Path) -> None:
         """Print why a run has no test value, unless it is a survey."""
@@ -238,16 +239,17 @@ class Console(Listener):
             self._line(line)
 
 
-def _verdict(folder: Path) -> str:
+def _verdict(folder: Path, test: Outcome) -> str:
     """Return the verdict's first sentence, with the number that it follows from."""
     verdict = Verdict.of(Run.load(folder))
     if verdict is None:
         return ""
-    return f"verdict: {verdict_words.lead(verdict)} {verdict_words.short(verdict)}".strip()
+    title = "verdict on synthetic images" if test.synthetic else "verdict"
+    return f"{title}: {verdict_words.lead(verdict)} {verdict_words.short(verdict)}".strip()
 
 
 def _test_line(test: Outcome) -> str:
-    images = f"mean of {count(test.sites, 'site')}, {count(test.images, test.unit)}"
+    images = f"mean of {count(test.sites, 'site')}, {test.tested}"
     return f"test: {test.metric} {test.value:.3f} after round {test.round} ({images})"
 
 

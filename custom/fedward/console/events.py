@@ -10,7 +10,6 @@ from fedward.runs.outcome import ending, outcome
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer
-from fedward.text import count
 
 
 class Events(Listener):
@@ -34,6 +33,7 @@ class Events(Listener):
             "job": start.job,
             "method": experiment.method,
             "data": experiment.data.name,
+            "synthetic": start.synthetic,
             "image_size": experiment.data.image_size,
             "net": experiment.net,
             "seed": experiment.seed,
@@ -98,5 +98,5 @@ class ClosingLine(Listener):
         line = ending(folder, summary, untrained)
         test = outcome(folder, summary)
         if test is not None:
-            line += f", test {test.metric} {test.value:.3f} on {count(test.images, test.unit)}"
+            line += f", test {test.metric} {test.value:.3f} on {test.tested}"
         Printer().line(f"{line}: {folder}")

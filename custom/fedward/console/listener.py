@@ -32,6 +32,8 @@ class Start(NamedTuple):
     """Those that the run began with, also if it is resumed; None for fresh ones."""
     job: str = ""
     """Name of the job, if it has one."""
+    synthetic: bool = False
+    """Whether fedward draws the images of all sites, as a simulation without site files does."""
 
 
 class Listener:

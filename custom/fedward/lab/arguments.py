@@ -118,7 +118,7 @@ def options_of(
         ConfigError: no such argument, or a value that the command refuses.
     """
     parser = _Parser()
-    parser.set_defaults(written="out", hint="")
+    parser.set_defaults(written="out", hint=lambda: "")
     add_arguments(parser)
     option_names = [name for action in parser._actions for name in action.option_strings]
     options: list[str] = []

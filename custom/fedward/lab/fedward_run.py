@@ -11,13 +11,14 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError, did_you_mean
+from fedward.errors import ConfigError, RunError, did_you_mean, terminated
 from fedward.jobs import (
     JOBS,
     SETTING_HELP,
@@ -36,8 +37,14 @@ if TYPE_CHECKING:
     from fedward.lab.simulation import Simulation
     from fedward.paper_jobs import PaperJob
 
+_NOTHING_TRAINED = "Nothing was trained. Start it again with the same command."
 _PATIENCE = 10.0
-"""Seconds after Ctrl-C in which another means the same."""
+"""Seconds after an interruption in which another means the same."""
+_HANDLERS: Mapping[int, Callable[[int, FrameType | None], object]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: terminated,
+}
+"""Signal -> what handles it in a command that nobody has told otherwise."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -155,6 +162,7 @@ def _run(options: argparse.Namespace) -> int:
     sites = _without(sites, options.without)
     from fedward.lab.simulation import Simulation
 
+    options.hint = lambda: _hint(options)
     simulation = Simulation(
         experiment,
         options.out,
@@ -237,7 +245,6 @@ def _without(sites: list[str], left_out: list[str]) -> list[str]:
 
 def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: bool = False) -> int:
     """Run or resume in this process, and print what happens as the options say."""
-    options.hint = _hint(options)
     start = simulation.resume if resume else simulation.run
     listener = _program_listener(options)
     if listener:
@@ -256,29 +263,32 @@ def _run_here(options: argparse.Namespace, simulation: "Simulation", resume: boo
 
 @contextmanager
 def _one_interruption() -> Iterator[None]:
-    """Let Ctrl-C interrupt what is in the ``with`` block once, however often it is pressed.
+    """Let Ctrl-C and SIGTERM interrupt what is in the ``with`` block once, however often they come.
 
-    The end of a run, with its report, takes seconds. Pressed again after :data:`_PATIENCE` it
-    interrupts that, too.
+    The end of a run, with its report, takes seconds. After :data:`_PATIENCE` they interrupt that,
+    too.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        # Ctrl-C is ignored, as for a command in the background, or somebody else's.
-        yield
-        return
+    # A signal is ignored, as Ctrl-C is for a command in the background, or somebody else's.
+    handlers = [
+        (number, handler)
+        for number, handler in _HANDLERS.items()
+        if signal.getsignal(number) is handler
+    ]
     last = -math.inf
 
-    def interrupt(*_: object) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal last
         if time.monotonic() - last > _PATIENCE:
             last = time.monotonic()
-            raise KeyboardInterrupt
+            _HANDLERS[number](number, frame)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number, _ in handlers:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in handlers:
+            signal.signal(number, handler)
 
 
 def _program_listener(options: argparse.Namespace) -> "Events | ClosingLine | None":
@@ -353,7 +363,7 @@ def _described(data: DataSpec) -> str:
 def _resume(options: argparse.Namespace) -> int:
     from fedward.lab.simulation import Simulation
     from fedward.runs.standing import resuming, site_files_of
-    from fedward.storage.run_folder import RunFolder
+    from fedward.storage.run_folder import RunFolder, is_unbegun
 
     for_new_runs = (
         "out",
@@ -379,7 +389,13 @@ def _resume(options: argparse.Namespace) -> int:
             found=" and ".join(given),
         )
     options.out = options.resume
+    if is_unbegun(options.out):
+        raise RunError(
+            f"run folder {options.out}: the run ended before its first round",
+            _NOTHING_TRAINED,
+        )
     run = RunFolder.reopen(options.out)
+    options.hint = lambda: _hint(options)
     if run.finished:
         listener = _program_listener(options)
         if listener:
@@ -411,7 +427,14 @@ def _note(options: argparse.Namespace, text: str) -> None:
 
 
 def _hint(options: argparse.Namespace) -> str:
-    """Return how to continue a run that is interrupted."""
+    """Return how to go on after a run that is interrupted; it continues a text."""
+    # Path.exists raises where a name is too long.
+    if not os.path.exists(options.out / "run.json"):
+        hint = f"; {_NOTHING_TRAINED[0].lower()}{_NOTHING_TRAINED[1:]}"
+        copies = options.out / "sites"
+        if os.path.exists(copies):
+            hint += f" It will use the copies of images in {copies}; otherwise remove them."
+        return hint
     command = ["fedward", "run", "--resume", str(options.out)]
     if options.site_files:
         command += ["--site-files", str(options.site_files)]

@@ -23,7 +23,7 @@ from fedward.server.public import refuse_sites_file
 from fedward.server.run import Engine, begin_run, resume_run
 from fedward.sites import named_sites
 from fedward.starting_model import Source
-from fedward.storage.run_folder import NewRun, RunFolder, refuse_results
+from fedward.storage.run_folder import NewRun, RunFolder, refuse_results, require_room
 from fedward.tracking import FOLDER, TrackedTransport
 
 
@@ -60,11 +60,12 @@ class Simulation:
 
         Raises:
             DataError: some sites cannot be used, or nothing would be measured.
-            RunError: the run folder holds files.
+            RunError: the run folder holds files, or cannot be written.
         """
+        refuse_results(self.folder)
+        require_room(self.folder)
         if self.site_files is None:
             return self
-        refuse_results(self.folder)
         entered = enter(
             self.experiment,
             [self._made_sites.source(site) for site in self.sites],

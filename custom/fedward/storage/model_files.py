@@ -44,6 +44,8 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+_NUMBER_OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
+"""What safetensors adds to a reason of the operating system, whose number is the group."""
 _ROUND = "[0-9]" * 5
 """Pattern of the name of a round."""
 _LONGEST_HEADER = 100_000_000
@@ -135,8 +137,24 @@ def save_model(path: Path, state: State) -> None:
 
 
 def _write(path: Path, state: State) -> None:
+    """Write a model; all that fedward saves of models is written here.
+
+    Raises:
+        OSError: the operating system refused it, as at a full disk.
+    """
     tensors = {key: state[key].detach().cpu().contiguous() for key in state}
-    save_file(tensors, path, metadata={"order": json.dumps(list(tensors))})
+    try:
+        save_file(tensors, path, metadata={"order": json.dumps(list(tensors))})
+    except SafetensorError as error:
+        raise _of_system(error, path) from None
+
+
+def _of_system(error: SafetensorError, path: Path) -> Exception:
+    """Return the operating system's error that safetensors passes on as a text, else its own."""
+    number = _NUMBER_OF_SYSTEM.search(str(error))
+    if number is None:
+        return error
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
 
 def flat(models: Mapping[str, State]) -> dict[str, torch.Tensor]:

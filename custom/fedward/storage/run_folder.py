@@ -1,5 +1,6 @@
 """The run folder: everything that a run leaves behind, in files with a fixed format."""
 
+import errno
 import json
 import logging
 import os
@@ -7,12 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from uuid import uuid4
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
-from fedward.errors import ConfigError, RunError, option
+from fedward.errors import ConfigError, RunError, option, reason_of
 from fedward.methods import settings_of
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
 from fedward.model_state import State
@@ -39,6 +41,9 @@ The audit log names the others in its first line by themselves.
 """
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
+
+_LEAST_ROOM = 1 << 20
+"""Bytes that every run needs on its disk."""
 
 _log = logging.getLogger(__name__)
 
@@ -454,6 +459,40 @@ def refuse_results(path: Path) -> None:
                 expected="a new or empty folder",
                 found="files in it",
             )
+
+
+def is_unbegun(path: Path) -> bool:
+    """Return whether a folder holds what a run leaves that ends before it has a run.json."""
+    if not path.is_dir() or not any(path.iterdir()):
+        return False
+    try:
+        refuse_results(path)
+    except RunError:
+        return False
+    return True
+
+
+def require_room(path: Path) -> None:
+    """Refuse a place for a new run where nothing can be written, and leave no trace.
+
+    Raises:
+        RunError: says why.
+    """
+    # Path.is_dir raises where a name is too long.
+    folder = next(part for part in (path, *path.parents) if os.path.isdir(part))
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(_LEAST_ROOM))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise RunError(
+            f"run folder {path}",
+            f"Name another folder with {option('out')}.",
+            expected="a place that can be written",
+            found="no room on the disk" if no_room else reason_of(error),
+        ) from error
 
 
 def _holds_caches_alone(folder: Path) -> bool:

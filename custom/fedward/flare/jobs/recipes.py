@@ -131,7 +131,7 @@ def main(name: str, enter: Enter) -> None:
 def parse_arguments() -> argparse.Namespace:
     """Return the arguments of the command line of a ``job.py``."""
     parser = argparse.ArgumentParser(
-        description="Run this job in FLARE's simulator (SimEnv), or elsewhere."
+        description="Run this job in FLARE's simulator (SimEnv), or elsewhere.", allow_abbrev=False
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
