@@ -249,8 +249,8 @@ class Desk:
     def given(self, annotator: str) -> list[Given]:
         """Return an annotator's answers to the questions asked at present, the newest first.
 
-        Answers to checks are among them. Of a question that comes again there is none while it
-        waits, so that nobody looks up what they said.
+        Answers to checks are among them. While a question waits to be answered again, its answer is
+        left out, so that nobody looks up what they said.
         """
         with self._database.reading() as database:
             shown = self._shown(database)

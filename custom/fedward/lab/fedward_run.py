@@ -44,7 +44,7 @@ _HANDLERS: Mapping[int, Callable[[int, FrameType | None], object]] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: terminated,
 }
-"""Signal -> what handles it in a command that nobody has told otherwise."""
+"""Signal -> its usual handler in a command."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

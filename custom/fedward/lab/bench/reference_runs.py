@@ -63,7 +63,7 @@ def kept_references(
 
     A repetition must have all that are fitted on its inputs. Those with few labels are among them
     if any repetition of the variant has one, or if the lines of the variant say that the row of few
-    labels sees fewer than that of all labels. Without hidden labels there are none.
+    labels sees fewer than that of all labels. A study that hides no labels has no such references.
 
     Args:
         work: the study.

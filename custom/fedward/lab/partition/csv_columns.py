@@ -95,7 +95,7 @@ _WORDS_OF_OTHERS = frozenset(
         "jahr",
     }
 )
-"""Words of columns that have few values as well, and are none of labels."""
+"""Words, without accents, that name columns with few values that are not labels."""
 
 
 class TableColumns(NamedTuple):

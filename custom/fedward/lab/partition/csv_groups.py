@@ -25,7 +25,7 @@ def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -
 
     Args:
         records: the rows.
-        column: of groups; empty: there is none, and no row has a group.
+        column: the column of groups. If it is empty, no row has a group.
         further: further columns of groups, those of patients before those of lesions. One counts
             only if its values are of few images each, as ids are.
     """

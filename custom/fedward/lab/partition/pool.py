@@ -27,7 +27,7 @@ LARGEST_SIDE = 224
 
 
 OTHER_CLASS = "of a class that is not used"
-"""Why an image is left out whose label is none of the classes to use."""
+"""Why an image whose label is not among the classes to use is left out."""
 
 
 class Origin(NamedTuple):
