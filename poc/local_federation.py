@@ -38,8 +38,6 @@ _READY = 300
 """Seconds in which all hospitals must connect; a busy machine has needed more than 100."""
 _RESTARTS = 2
 """How often a participant that ends before all are connected is started again."""
-_STARTED = "Server started"
-"""What FLARE's server writes once it can answer."""
 _END_OF_LOG = 3000
 """Characters of a log that an error shows."""
 _STOP = 20
@@ -84,10 +82,8 @@ class Federation:
             if self._policy:
                 self.give_policy(hospital, **self._policy)
         try:
-            self.start(SERVER)
-            self._wait_for_server()
-            for hospital in HOSPITALS:
-                self.start(hospital)
+            for name in (SERVER, *HOSPITALS):
+                self.start(name)
             self.wait_until_ready()
         except BaseException:  # Also Ctrl-C.
             self.stop()
@@ -170,22 +166,6 @@ class Federation:
             self.start(name)
         return ended
 
-    def _wait_for_server(self) -> None:
-        """Wait until the server says that it has started.
-
-        FLARE's server listens a moment before it knows its own certificate. A site that comes in
-        that moment is turned away, and once no user got an answer from such a server any more.
-        """
-        deadline = time.monotonic() + _READY
-        starts_left = {SERVER: _RESTARTS}
-        while _STARTED not in self._log(SERVER):
-            self._revive_or_fail(starts_left)
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"the server has not started after {_READY} s\n{self._end_of_log(SERVER)}"
-                )
-            time.sleep(0.1)
-
     def wait_until_ready(self) -> None:
         """Wait until every hospital is connected to the server."""
         deadline = time.monotonic() + _READY
@@ -222,11 +202,8 @@ class Federation:
             self.start(name)
 
     def _end_of_log(self, name: str) -> str:
-        return self._log(name)[-_END_OF_LOG:]
-
-    def _log(self, name: str) -> str:
-        """Return what a participant's process has written to its console."""
-        return self._logs[name].read_text(encoding="utf-8", errors="replace")
+        log = self._logs[name].read_text(encoding="utf-8", errors="replace")
+        return log[-_END_OF_LOG:]
 
     def stop(self) -> None:
         """End every process.

@@ -7,6 +7,7 @@ import ast
 import importlib
 import io
 import json
+import threading
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ from nvflare.fuel.sec.audit import AuditService
 from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.private.admin_defs import Message as Command
 from nvflare.private.defs import ClientType, RequestHeader
+from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
@@ -493,6 +495,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The gate in this process, for one test; returns the audit log."""
     for owner, name in (
         (CoreCell, "_process_received_msg"),
+        (ServerDeployer, "close"),
         (FedAdminAgent, "register_processor"),
         (FedAdminAgent, "_dispatch_request"),
         (NetManager, "get_spec"),
@@ -503,9 +506,11 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(AuditService, "the_auditor", None)
     monkeypatch.setattr(gate, "refusals", gate.Refusals())
+    monkeypatch.setattr(gate, "_server_started", threading.Event())
     AuditService.initialize(str(tmp_path / "audit.log"))
     gate.install()
     gate.install()
+    ServerDeployer().close()
     return tmp_path / "audit.log"
 
 
@@ -598,6 +603,54 @@ def test_a_count_that_cannot_be_written_stops_no_message(installed, clock, monke
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), message())
     assert len(passed) == 1
+
+
+def test_a_message_waits_until_the_server_knows_its_certificate(installed, monkeypatch):
+    gate._server_started.clear()
+    events: list[str] = []
+    waits = threading.Event()
+    wait_for_start = gate._server_started.wait
+
+    def wait(seconds: float) -> None:
+        events.append("waits")
+        waits.set()
+        wait_for_start(seconds)
+
+    monkeypatch.setattr(gate._server_started, "wait", wait)
+    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: events.append("passes"))
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    arrives = threading.Thread(
+        target=CoreCell._process_received_msg,
+        args=(cell, Endpoint("hospital-a"), connection(), message()),
+    )
+    arrives.start()
+    waits.wait()
+    events.append("starts")
+    ServerDeployer().close()
+    arrives.join()
+    assert events == ["waits", "starts", "passes"]
+
+
+def test_only_the_servers_own_process_waits_for_its_start(installed, monkeypatch):
+    gate._server_started.clear()
+    passed: list[Message] = []
+    monkeypatch.setattr(
+        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+    )
+    monkeypatch.setattr(gate._server_started, "wait", lambda _: pytest.fail("waited"))
+    to_server = connection("server")
+    to_server.connector.mode = Mode.ACTIVE
+    for receiver in (f"server.{JOB}", "hospital-a"):
+        cell = SimpleNamespace(get_fqcn=lambda receiver=receiver: receiver)
+        answer = message(
+            **{
+                MessageHeaderKey.MSG_TYPE: MessageType.REPLY,
+                MessageHeaderKey.ORIGIN: "server",
+                MessageHeaderKey.DESTINATION: receiver,
+            }
+        )
+        CoreCell._process_received_msg(cell, Endpoint("server"), to_server, answer)
+    assert len(passed) == 2
 
 
 def test_names_that_a_sender_invents_are_one_flood(installed):

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import psutil
 import pytest
@@ -43,7 +44,11 @@ UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHA
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
+    """A federation whose server listens eight seconds before it knows its own certificate."""
+    running = Federation(tmp_path_factory.mktemp("federation"), image_size=16)
+    slow_start = str(Path(__file__).with_name("slow_start"))
+    running.own_environment[SERVER] = {"PYTHONPATH": slow_start}
+    with running:
         yield running
 
 
@@ -101,6 +106,16 @@ COMMANDS = sorted(
     for processor in ClientRequestProcessors.request_processors
     for topic in processor.get_topics()
 )
+
+
+@pytest.mark.proves(
+    "faults",
+    "sites and users come while the server starts, before it knows its own certificate",
+    "they wait; FLARE alone answers no user any more until it is started again",
+)
+def test_nobody_comes_too_early(federation, flare):
+    assert {site.name for site in flare.get_connected_client_list()} == set(HOSPITALS)
+    assert "__server_config__" not in (federation.kit(SERVER) / "error_log.txt").read_text()
 
 
 @pytest.mark.parametrize("role", PEOPLE)
@@ -355,6 +370,8 @@ def test_a_site_reaches_no_other_hospital(federation):
 )
 def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
     federation.start("hospital-c")
+    # This server has no gate, so those who come while it starts would spoil it.
+    federation.own_environment.clear()
     let_everything_pass(federation)
     with intruder(federation.kit(MEMBER)) as sender:
         answers = [

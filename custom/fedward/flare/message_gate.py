@@ -18,6 +18,10 @@ every hospital. The gate closes both ends:
 - A site's process takes from its server only the commands in :data:`RIGHTS`, and checks itself
   whether the user has the right to each. It checks what a command hands to its resource manager.
 
+- A server that is starting accepts no message before it knows its own certificate. Until then FLARE
+  checks no token, and it would sign all its later messages to itself with a signature that it
+  refuses, so that no user got an answer any more.
+
 A refused message gets no answer. A command from the server that a site does not obey is answered
 with the reason. The participant that refused writes each refusal into its audit log, with the
 sender.
@@ -85,6 +89,7 @@ from nvflare.private.defs import (
     TrainingTopic,
     new_cell_message,
 )
+from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
@@ -208,6 +213,9 @@ _WITH_RESOURCES = frozenset(
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
+
+_LONGEST_START = 120.0
+"""Seconds that a message waits for the server to start."""
 
 _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
@@ -564,6 +572,9 @@ def _write(sender: str, action: str, reason: str) -> None:
 refusals = Refusals()
 """The refusals of this process."""
 
+_server_started = threading.Event()
+"""Whether the server of this process knows its own certificate."""
+
 
 def install() -> None:
     """Put the gate into this process, for all its cells; a second call changes nothing.
@@ -575,6 +586,7 @@ def install() -> None:
     if CoreCell._process_received_msg is _process_received_msg:
         return
     CoreCell._process_received_msg = _process_received_msg
+    ServerDeployer.close = _close_deployer
     FedAdminAgent.register_processor = _register_processor
     FedAdminAgent._dispatch_request = _dispatch_request
     NetManager.get_spec = _get_spec
@@ -585,6 +597,7 @@ def install() -> None:
 
 # FLARE's own functions, which :func:`install` replaces and the replacements call.
 _ORIGINAL_PROCESS_RECEIVED = CoreCell._process_received_msg
+_ORIGINAL_CLOSE_DEPLOYER = ServerDeployer.close
 _ORIGINAL_REGISTER = FedAdminAgent.register_processor
 _ORIGINAL_DISPATCH = FedAdminAgent._dispatch_request
 _ORIGINAL_RECEIVE_EVENT = FedEventRunner._receive
@@ -608,7 +621,16 @@ def _process_received_msg(
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
+        if arrival.receiver == FQCN.ROOT_SERVER:
+            # FLARE has a hundred threads for messages; further ones wait for a free thread.
+            _server_started.wait(_LONGEST_START)
     _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
+
+
+def _close_deployer(deployer: ServerDeployer) -> None:
+    """Replace ``ServerDeployer.close``: FLARE calls it once its server knows its certificate."""
+    _ORIGINAL_CLOSE_DEPLOYER(deployer)
+    _server_started.set()
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
