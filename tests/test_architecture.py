@@ -224,6 +224,7 @@ MAY_USE: dict[str, set[str]] = {
         "starting_model",
         "storage",
         "terminal",
+        "text",
         "tracking",
     },
     "operation": {

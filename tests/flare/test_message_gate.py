@@ -22,9 +22,15 @@ from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourc
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
 from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import (
+    CellChannel,
+    CellChannelTopic,
+    MessageHeaderKey,
+    MessageType,
+)
 from nvflare.fuel.f3.cellnet.net_agent import NetAgent
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
+from nvflare.fuel.f3.connection import ConnState
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
@@ -443,7 +449,11 @@ def test_no_cell_accepts_diagnosis_bulk_or_keys():
 
 def connection(name: str = "hospital-a") -> Any:
     connector = SimpleNamespace(mode=Mode.PASSIVE)
-    return SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": name})
+    return SimpleNamespace(
+        connector=connector,
+        state=ConnState.CONNECTED,
+        get_conn_properties=lambda: {"peer_cn": name},
+    )
 
 
 def message(**headers: Any) -> Message:
@@ -580,7 +590,7 @@ def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, c
     arrives()
     lines = installed.read_text().splitlines()
     assert len(lines) == 41
-    assert lines[-1].endswith("[U:member][A:refused more] 1 further times in 60 s")
+    assert lines[-1].endswith("[U:member][A:refused more] 1 further time in 60 s")
     clock.now += 60
     arrives()
     assert len(installed.read_text().splitlines()) == 41
@@ -611,10 +621,10 @@ def test_a_message_waits_until_the_server_knows_its_certificate(installed, monke
     waits = threading.Event()
     wait_for_start = gate._server_started.wait
 
-    def wait(seconds: float) -> None:
+    def wait(seconds: float) -> bool:
         events.append("waits")
         waits.set()
-        wait_for_start(seconds)
+        return wait_for_start(seconds)
 
     monkeypatch.setattr(gate._server_started, "wait", wait)
     monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: events.append("passes"))
@@ -629,6 +639,64 @@ def test_a_message_waits_until_the_server_knows_its_certificate(installed, monke
     ServerDeployer().close()
     arrives.join()
     assert events == ["waits", "starts", "passes"]
+
+
+def test_a_server_that_has_not_started_in_time_accepts_nothing(installed, monkeypatch):
+    gate._server_started.clear()
+    waits: list[float] = []
+    monkeypatch.setattr(gate._server_started, "wait", lambda seconds: bool(waits.append(seconds)))
+    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), message())
+    assert waits == [30]
+    assert installed.read_text().endswith(
+        "[U:hospital-a][A:refused task:heart_beat] the server has not started within 30 s\n"
+    )
+
+
+def test_a_start_that_fails_opens_nothing(installed):
+    gate._server_started.clear()
+
+    def starts() -> None:
+        try:
+            raise RuntimeError("Unsafe component")
+        finally:  # As FLARE's server does.
+            ServerDeployer().close()
+
+    with pytest.raises(RuntimeError, match="Unsafe component"):
+        starts()
+    assert not gate._server_started.is_set()
+
+
+def test_a_farewell_from_before_the_start_does_not_cut_off_its_senders_next_process(
+    installed, monkeypatch
+):
+    gate._server_started.clear()
+    ended = connection()
+
+    def wait(_: float) -> bool:
+        ended.state = ConnState.CLOSED
+        ServerDeployer().close()
+        return True
+
+    passed: list[Message] = []
+    monkeypatch.setattr(gate._server_started, "wait", wait)
+    monkeypatch.setattr(
+        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+    )
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    farewell = message(
+        **{
+            MessageHeaderKey.CHANNEL: CellChannel.CELLNET,
+            MessageHeaderKey.TOPIC: CellChannelTopic.Bye,
+        }
+    )
+    CoreCell._process_received_msg(cell, Endpoint("hospital-a"), ended, farewell)
+    assert passed == []
+    assert "its connection ended before the server had started" in installed.read_text()
+    # Once the server has started, the last message of a process counts although it has ended.
+    CoreCell._process_received_msg(cell, Endpoint("hospital-a"), ended, message())
+    assert len(passed) == 1
 
 
 def test_only_the_servers_own_process_waits_for_its_start(installed, monkeypatch):

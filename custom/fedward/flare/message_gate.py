@@ -17,10 +17,10 @@ every hospital. The gate closes both ends:
   not among them.
 - A site's process takes from its server only the commands in :data:`RIGHTS`, and checks itself
   whether the user has the right to each. It checks what a command hands to its resource manager.
-
 - A server that is starting accepts no message before it knows its own certificate. Until then FLARE
   checks no token, and it would sign all its later messages to itself with a signature that it
-  refuses, so that no user got an answer any more.
+  refuses, so that no user got an answer any more. Messages wait for the start, and are refused if
+  it takes too long or fails.
 
 A refused message gets no answer. A command from the server that a site does not obey is answered
 with the reason. The participant that refused writes each refusal into its audit log, with the
@@ -31,6 +31,7 @@ in which versions.
 """
 
 import logging
+import sys
 import threading
 import time
 import uuid
@@ -60,7 +61,7 @@ from nvflare.fuel.f3.cellnet.defs import (
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
-from nvflare.fuel.f3.connection import Connection
+from nvflare.fuel.f3.connection import Connection, ConnState
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.endpoint import Endpoint
@@ -99,6 +100,7 @@ from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import METRICS_AT_SERVER
 from fedward.flare.kits import resource_check
 from fedward.flare.kits.app_check import check_archive
+from fedward.text import count
 
 Place = Literal["server", "server job", "site", "site job", "user"]
 """What a cell is: the process of a server or a site, the process of a job there, or a console."""
@@ -214,8 +216,8 @@ _WITH_RESOURCES = frozenset(
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
 
-_LONGEST_START = 120.0
-"""Seconds that a message waits for the server to start."""
+_LONGEST_START = 30.0
+"""Seconds that a message waits for the server to start: as long as a site waits for an answer."""
 
 _WINDOW_SECONDS = 60.0
 """How long refusals of one sender are counted together."""
@@ -527,7 +529,8 @@ class Refusals:
             if unwritten > 0:
                 # A full disk must not stop the message at hand, which may be another sender's.
                 with suppress(OSError):
-                    _write(sender, "more", f"{unwritten} further times in {_WINDOW_SECONDS:.0f} s")
+                    times = count(unwritten, "further time")
+                    _write(sender, "more", f"{times} in {_WINDOW_SECONDS:.0f} s")
 
     def _ended_windows(self) -> list[tuple[str, "_Window"]]:
         """Remove the windows that have ended, and return them with their senders."""
@@ -580,8 +583,8 @@ def install() -> None:
     """Put the gate into this process, for all its cells; a second call changes nothing.
 
     The app check of a kit calls it (:mod:`fedward.flare.kits.apps`): FLARE builds the app check in
-    every process of a kit, those of jobs too, before the process opens a connection. The simulator
-    has no app check, and so no gate.
+    every process of a kit, those of jobs too, before the process opens a connection. Only a job in
+    a container fetches its files before that. The simulator has no app check, and so no gate.
     """
     if CoreCell._process_received_msg is _process_received_msg:
         return
@@ -617,20 +620,41 @@ def _process_received_msg(
             refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
             return
         reason = refusal(arrival)
+        if not reason and arrival.receiver == FQCN.ROOT_SERVER:
+            reason = _start_refusal(connection)
         if reason:
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
-        if arrival.receiver == FQCN.ROOT_SERVER:
-            # FLARE has a hundred threads for messages; further ones wait for a free thread.
-            _server_started.wait(_LONGEST_START)
     _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
 
 
+def _start_refusal(connection: Connection) -> str:
+    """Return why a message that came too early is refused; empty once the server has started.
+
+    It waits for the start. FLARE has a hundred threads for messages, so further messages wait for a
+    free thread.
+    """
+    if _server_started.is_set():
+        return ""
+    if not _server_started.wait(_LONGEST_START):
+        return f"the server has not started within {_LONGEST_START:.0f} s"
+    if connection.state == ConnState.CLOSED:
+        # Nobody waits for the answer. A farewell would even cut off its sender, if that has
+        # connected again: FLARE removes whoever bears the name.
+        return "its connection ended before the server had started"
+    return ""
+
+
 def _close_deployer(deployer: ServerDeployer) -> None:
-    """Replace ``ServerDeployer.close``: FLARE calls it once its server knows its certificate."""
+    """Replace ``ServerDeployer.close``: FLARE calls it once its server knows its certificate.
+
+    FLARE also calls it after a start that failed, and its server listens for some seconds more. The
+    server then accepts no message.
+    """
     _ORIGINAL_CLOSE_DEPLOYER(deployer)
-    _server_started.set()
+    if sys.exc_info()[0] is None:
+        _server_started.set()
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
