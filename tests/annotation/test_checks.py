@@ -440,6 +440,56 @@ def test_a_page_that_claims_an_own_answer_makes_no_label(clinic: Any) -> None:
     assert queue.decisions() == []
 
 
+@CHECK
+@pytest.mark.parametrize("meanwhile", ["withdrawn", "vanished"])
+def test_a_question_that_is_gone_while_it_comes_again_keeps_its_label(
+    by: Callable[..., Queue], make_clinician: Make, meanwhile: str
+) -> None:
+    """The page shows it without the first answer, so the second corrects nothing."""
+    queue = by(repeat=1.0)
+    anna = make_clinician(queue, "Anna")
+    for sample_id in IDS[: REPEAT_AFTER + 1]:
+        anna.say(sample_id, "NV")
+    assert anna.desk.view("Anna").image.sample_id == "s00"
+    if meanwhile == "withdrawn":
+        queue.request("next run", 1, "fedal", ["s30"])
+    else:
+        anna.desk = Desk(queue, IDS[1:])
+    with pytest.raises(Stale, match="already answered"):
+        anna.say("s00", "MEL")
+    assert queue.labels() == dict.fromkeys(IDS[: REPEAT_AFTER + 1], "NV")
+    assert queue.own_agreement() == {}
+    first = anna.desk.view("Anna", "s01", again=True)
+    if meanwhile == "vanished":
+        message = Message("Anna", "s01", "label", "MEL", anna.key(), first.seen, again=True)
+        anna.desk.answer(message)
+        assert queue.labels()["s01"] == "MEL", "who sees the own answer corrects it"
+
+
+def test_a_check_of_an_earlier_job_is_not_counted_as_answered(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    """Its question is asked again, because the answer names a class that the job does not have."""
+    queue = by(repeat=1.0)
+    anna = make_clinician(queue, "Anna")
+    for sample_id in IDS[: REPEAT_AFTER + 1]:
+        anna.say(sample_id, "NV")
+    anna.say("s00", "MEL")
+    assert Desk(queue, IDS, ("MEL", "NV")).view("Anna").mine == REPEAT_AFTER + 2
+    assert Desk(queue, IDS, ("BCC", "MEL")).view("Anna").mine == 0
+
+
+def test_a_lesion_of_known_class_is_shown_by_an_image_that_the_site_has(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    lesion = {"s60": ("P", "L"), "s61": ("P", "L")}
+    queue = by(readers=2, known={"s60": "MEL", "s61": "MEL"}, lesions=lesion)
+    for gone, left in (("s60", "s61"), ("s61", "s60")):
+        anna = make_clinician(queue, f"reader without {gone}")
+        anna.desk = Desk(queue, {*IDS, left})
+        assert answer_all(queue, anna, lambda sample_id: "NV").count(left) == 1
+
+
 def test_an_honest_second_answer_corrects_the_first_beside_checks(
     by: Callable[..., Queue], make_clinician: Make
 ) -> None:

@@ -75,7 +75,9 @@ class ReaderChecks:
             shown: the questions asked at present; a check that repeats another one is not counted.
             annotator: the reader's name.
         """
-        repeated = sum(question.images in self.repeated for question in shown)
+        # Who has answered in classes of an earlier job is asked again, and has said nothing yet.
+        answered = [question for question in shown if question.by(annotator) is not None]
+        repeated = sum(question.images in self.repeated for question in answered)
         return repeated + sum(question.by(annotator) is not None for question in self.known)
 
 
@@ -193,13 +195,11 @@ def checks_of(
     course = _Course(rules, _given(database, annotator))
     draw = _Draws(database, annotator)
     asked = {question.images for question in shown}
-    # One image of each lesion: an answer is about all of them.
-    known = {rules.together(sample_id): sample_id for sample_id in rules.known}
-    known_ids = {
-        sample_id
-        for images, sample_id in known.items()
-        if images not in asked and can_show(sample_id)
+    # One image of each lesion that can be shown: an answer is about all of them.
+    known_of = {
+        rules.together(sample_id): sample_id for sample_id in rules.known if can_show(sample_id)
     }
+    known_ids = {sample_id for images, sample_id in known_of.items() if images not in asked}
     turns = [
         *_repeats(rules, annotator, shown, waiting, course, draw, can_show),
         *_known(rules, known_ids, waiting, course, draw),

@@ -417,7 +417,8 @@ class Desk:
         """Return whether an answer is to a question of a run, or to a check of the reader.
 
         Raises:
-            Stale: the annotator has answered it, and the page did not show that answer.
+            Stale: the annotator has answered it, the page did not show that answer, and the
+                question is not one that comes again at present.
         """
         if not self.rules.has_checks:
             return "question"
@@ -427,9 +428,11 @@ class Desk:
         images = self.rules.together(message.sample_id)
         asked_images = {question.images for question in shown}
         is_known = images not in asked_images and not self.rules.known.keys().isdisjoint(images)
+        # A question may have been withdrawn, or its image may have vanished, while it came again.
+        every_question = questions(database, self.rules, self._classes)
         is_answered = any(
             question.by(message.annotator) is not None
-            for question in (*shown, *reader_checks.known)
+            for question in (reader_checks.known if is_known else every_question)
             if question.images == images
         )
         # The page's word alone would turn the answer to a check into a label.
