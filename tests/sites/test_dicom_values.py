@@ -46,9 +46,9 @@ def red_jpeg(held: str, sampling: int = 0, adobe: bytes = b"") -> bytes:
     return start.tobytes() + said + rest.tobytes()
 
 
-def shown_jpeg(folder, frame, header):
+def shown_jpeg(folder, frame, header, syntax=JPEG):
     made = dataset(np.zeros((32, 32, 3), np.uint8), PhotometricInterpretation=header)
-    made.file_meta.TransferSyntaxUID = JPEG
+    made.file_meta.TransferSyntaxUID = syntax
     made.PixelData = pydicom.encaps.encapsulate([frame])
     made["PixelData"].is_undefined_length = True
     made.save_as(folder / "x", enforce_file_format=True)
@@ -90,8 +90,39 @@ def test_each_frame_shows_how_it_holds_colours(tmp_path):
 def test_a_grey_jpeg_is_none_of_colours(tmp_path):
     content = io.BytesIO()
     Image.new("L", (32, 32), 100).save(content, "JPEG")
-    with pytest.raises(BadRow, match="3 samples a pixel, as the header says, found 1"):
+    with pytest.raises(BadRow, match="with SamplesPerPixel 3, as the header says, found 1"):
         shown_jpeg(tmp_path, content.getvalue(), "RGB")
+
+
+@pytest.mark.parametrize("header", ["RGB", "YBR_RCT", "YBR_ICT", "YBR_FULL", "YBR_FULL_422"])
+def test_transformed_colours_of_a_jpeg_2000_are_rgb_whatever_its_header_says(tmp_path, header):
+    """Decoders undo the transform. A header may be of the JPEG that it was before."""
+    red = np.full((32, 32, 3), RED, np.uint8)
+    openjpeg = pytest.importorskip("openjpeg.utils", reason="pip install fedward[dicom]")
+    frame = openjpeg.encode_array(red, photometric_interpretation=1, use_mct=True)
+    assert (shown_jpeg(tmp_path, frame, header, JPEG_2000) == RED).all()
+
+
+def test_colours_of_a_jpeg_2000_without_a_transform_are_as_its_header_says(tmp_path):
+    """Some archives store YBR_FULL so."""
+    held = np.asarray(Image.new("RGB", (32, 32), RED).convert("YCbCr"))
+    openjpeg = pytest.importorskip("openjpeg.utils", reason="pip install fedward[dicom]")
+    frame = openjpeg.encode_array(held, photometric_interpretation=1, use_mct=False)
+    colours = shown_jpeg(tmp_path, frame, "YBR_FULL", JPEG_2000)
+    assert np.abs(colours.astype(int) - RED).max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("frame", "syntax"),
+    [
+        (red_jpeg("RGB")[:40], JPEG),
+        (b"\xff\x4f\xff\x51" + bytes(16), JPEG_2000),
+        (b"BM" + bytes(100), JPEG),
+    ],
+)
+def test_what_is_no_whole_frame_is_named_by_what_the_header_says(tmp_path, frame, syntax):
+    with pytest.raises(BadRow, match=r"a compressed image of JPEG .* a damaged one or other bytes"):
+        shown_jpeg(tmp_path, frame, "RGB", syntax)
 
 
 def test_unpacked_colours_under_the_header_of_packed_ones_are_named(tmp_path):

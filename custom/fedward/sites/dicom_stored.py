@@ -19,7 +19,7 @@ from fedward.sites.decoding import (
     check_scans,
     grey_range,
 )
-from fedward.sites.dicom_frames import frame_facts
+from fedward.sites.dicom_frames import Frame, frame_facts
 from fedward.sites.dicom_header import (
     class_of,
     dicom_stream,
@@ -405,6 +405,11 @@ def _photometric_of_frame(dataset: Any, index: int, count: int) -> str:
         return ""
     frame = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count)
     facts = frame_facts(frame)
+    if facts == Frame():
+        raise BadRow(
+            f"expected a compressed image of {syntax.name}, as the header says, found a damaged "
+            "one or other bytes"
+        )
     rows, columns = _size(dataset)
     if (facts.rows, facts.columns) != (rows, columns):
         raise BadRow(
@@ -414,8 +419,8 @@ def _photometric_of_frame(dataset: Any, index: int, count: int) -> str:
     samples = int(dataset.SamplesPerPixel)
     if facts.samples != samples:
         raise BadRow(
-            f"expected a compressed image of {samples} samples a pixel, as the header says, found "
-            f"{facts.samples}"
+            f"expected a compressed image with SamplesPerPixel {samples}, as the header says, "
+            f"found {facts.samples}"
         )
     check_scans(frame)
     return facts.photometric
