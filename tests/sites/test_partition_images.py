@@ -15,7 +15,7 @@ from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_groups import row_groups
+from fedward.lab.partition.csv_groups import column_of_torn_patients, row_groups
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, partition
 from fedward.lab.partition.pool import ClassesError, take_classes
@@ -173,6 +173,30 @@ def test_a_row_without_a_patient_stays_with_its_lesion(tmp_path):
     assert pool.groups == ["P1", "1.png", "2.png", "3.png", "4.png", "P2"]
 
 
+def test_a_column_of_groups_that_tears_patients_is_decided_by_the_user(tmp_path):
+    """As a batch, or the arm of a trial."""
+    rows = [["image", "label", "group", "patient_id"]]
+    for number in range(12):
+        picture(tmp_path / f"{number}.png", number)
+        patient = "unknown" if number < 4 else f"P{number // 2}"
+        rows.append([f"{number}.png", "AB"[number % 2], f"batch {number % 3}", patient])
+    path = table(tmp_path / "t.csv", rows)
+    words = r"found group and patient_id, .* group=group, or --columns group=patient_id"
+    with pytest.raises(DataError, match=words):
+        read_csv(path, tmp_path)
+    pool = read_csv(path, tmp_path, CsvOptions(columns={"group": "patient_id"}))
+    assert pool.groups[3:8] == ["3.png", "P2", "P2", "P3", "P3"]
+    pool = read_csv(path, tmp_path, CsvOptions(columns={"group": "group"}))
+    assert pool.groups[:4] == ["batch 0", "batch 1", "batch 2", "batch 0"]
+    # A family holds its patients whole, and a column of few subjects is none of patients.
+    families = [
+        Record(line, {"group": f"F{line // 4}", "patient": f"P{line // 2}"}) for line in range(8)
+    ]
+    assert column_of_torn_patients(families, "group", ["patient"]) == ""
+    subjects = [Record(line, {"group": f"{line // 2}", "subject": "chest"}) for line in range(50)]
+    assert column_of_torn_patients(subjects, "group", ["subject"]) == ""
+
+
 def test_a_column_of_kinds_is_none_of_lesions():
     """Few values of many images each would make a few large groups of what belongs to many."""
     records = [
@@ -211,7 +235,8 @@ def test_few_bad_rows_are_left_out_and_many_refused(tmp_path):
         (("", 43), "expected 2 cells, found 1"),
     )
     with pytest.raises(
-        DataError, match=r"3 of 43 that cannot, the first: line 42: .*'gone.png'.*--images"
+        DataError,
+        match=r"3 of 43 that cannot: .*'gone.png': line 42 \(gone\.png\), line 43 .*--images",
     ):
         read_csv(table(tmp_path / "t.csv", [*rows, *[["gone.png", "A"]] * 3]), tmp_path)
 
@@ -231,7 +256,7 @@ def test_images_outside_the_folder_are_not_listed(clinic, tmp_path):
 def test_a_name_of_two_files_is_no_path(tmp_path):
     for folder in ("a", "b"):
         picture(tmp_path / folder / "same.png")
-    with pytest.raises(DataError, match=r"found 2: a/same\.png, b/same\.png"):
+    with pytest.raises(DataError, match=r"found 2\. These are a/same\.png, b/same\.png"):
         read_csv(table(tmp_path / "t.csv", [["image", "label"], ["same.png", "A"]]), tmp_path)
 
 
@@ -678,7 +703,7 @@ def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
     """One of 13 is more than 5 %, and one of 25 would be more than 5 % of its site."""
     small = folders(tmp_path / "small", {"A": 7, "B": 6})
     (small / "B" / "3.png").write_bytes(b"\x89PNG damaged")
-    with pytest.raises(DataError, match=r"found 1 of 13 that cannot, the first: B/3.png: .*Repair"):
+    with pytest.raises(DataError, match=r"found 1 of 13 that cannot: .*: B/3\.png\. Repair"):
         partition(small, tmp_path / "sites", Wanted(sites=1))
     larger = folders(tmp_path / "larger", {"A": 13, "B": 12})
     (larger / "B" / "3.png").write_bytes(b"\x89PNG damaged")

@@ -271,7 +271,7 @@ def test_named_classes_are_used_and_others_left_out(tmp_path):
     text = partition(
         pooled(tmp_path), tmp_path / "sites", Wanted(sites=2, classes=("solid", "cyst"))
     )
-    assert "30 images of other classes are left out: " in text
+    assert "Images of other classes, which are left out: 30 (" in text
     found = loaded(tmp_path / "sites")
     assert sum(len(everything(data)) for data in found.values()) == 60
     assert found["site-1"].classes == ("solid", "cyst")
@@ -386,6 +386,17 @@ def test_images_of_unknown_patients_are_each_on_their_own(tmp_path, unknown):
         assert (pool.groups[row] == name) == (name in alone)
     assert pool.groups[:4] == ["train-0", *[pool.groups[1]], *[pool.groups[2]] * 2]
     assert pool.groups[ids.index("val-22")] == pool.groups[ids.index("val-23")]
+
+
+def test_groups_that_tear_patients_are_refused(tmp_path):
+    batches = np.arange(90) % 3
+    patients = np.arange(90) // 3
+    file = pooled(tmp_path, groups=batches, patient=patients)
+    with pytest.raises(DataError) as refused:
+        read_npz(file)
+    assert refused.value.found == "groups and patient, which do not agree"
+    families = pooled(tmp_path, groups=np.arange(90) // 9, patient=patients)
+    assert set(read_npz(families).groups) == {f"{family}" for family in range(10)}
 
 
 def test_a_file_that_knows_no_patient_has_no_groups(tmp_path):
@@ -746,7 +757,7 @@ def test_findings_that_are_neither_0_nor_1_are_left_out_or_refused(tmp_path):
     partition(file, tmp_path / "sites", Wanted(sites=2))
     assert not any(data.rejected for data in loaded(tmp_path / "sites").values())
     labels[10:20, 1] = -1
-    with pytest.raises(DataError, match=r"found 12 of 90 that cannot, .* Write 0 or 1 for each"):
+    with pytest.raises(DataError, match=r"found 12 of 90 that cannot: image .* Write 0 or 1"):
         partition(pooled(tmp_path, label_names=None, labels=labels), tmp_path, Wanted(sites=2))
 
 

@@ -297,7 +297,7 @@ def scans(tmp_path_factory):
 def test_a_folder_of_series_is_cut_by_patient(scans, tmp_path):
     rendering = Rendering(WINDOW, slices=Slices(at_most=4))
     told = " ".join(partition(scans, tmp_path, Wanted(sites=2, rendering=rendering)).split())
-    assert "Each of 48 folders with several DICOM files is one volume." in told
+    assert "Folders with several DICOM files: 48. Each is one volume." in told
     assert "48 DICOM files are grouped by PatientID into 40 patients" in told
     spec = DataSpec.model_validate(yaml.safe_load((tmp_path / "data.json").read_text()))
     assert (spec.evaluate_by, spec.channels, spec.image_size) == ("patient", 3, 20)

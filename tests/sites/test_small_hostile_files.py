@@ -532,13 +532,13 @@ def test_a_compressed_frame_has_no_more_samples_than_its_header_says(tmp_path: P
     start = content.index(b"\xff\x4f\xff\x51")
     content[start + 40 : start + 42] = struct.pack(">H", 16_384)
     path.write_bytes(content)
-    with pytest.raises(BadRow, match="of 1 samples a pixel, as the header says, found 16384"):
+    with pytest.raises(BadRow, match="with SamplesPerPixel 1, as the header says, found 16384"):
         decode_file(path, 16, 1)
     content = bytearray(saved(PICTURE, "JPEG"))
     place = content.index(b"\xff\xc0")
     content[place + 9] = 200
     path = encapsulated(tmp_path / "y", bytes(content), "1.2.840.10008.1.2.4.50", (20, 24))
-    with pytest.raises(BadRow, match="of 1 samples a pixel, as the header says, found 200"):
+    with pytest.raises(BadRow, match="with SamplesPerPixel 1, as the header says, found 200"):
         decode_file(path, 16, 1)
 
 

@@ -23,6 +23,7 @@ from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import Wanted, command_of, partition
 from fedward.lab.partition.divide import column_sites
 from fedward.lab.partition.label_choices import LabelChoices
+from fedward.lab.partition.left_out import left_out_lines
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
@@ -137,9 +138,9 @@ def test_a_path_of_several_images_is_refused_with_these(tmp_path):
         write_image(tmp_path / name, 0)
     finder = ImageFinder(tmp_path)
     for cell, candidates in (
-        ("left.png", "found 2: x/left.png, y/left.png"),
-        ("Y/Left.png", "found 2: y/LEFT.png, y/left.png"),
-        ("z/a", "found 2: z/a.png, z/a.tif"),
+        ("left.png", "found 2. These are x/left.png, y/left.png"),
+        ("Y/Left.png", "found 2. These are y/LEFT.png, y/left.png"),
+        ("z/a", "found 2. These are z/a.png, z/a.tif"),
     ):
         with pytest.raises(BadRow, match=candidates):
             finder.find(cell)
@@ -279,6 +280,17 @@ def test_hospitals_that_differ_in_case_alone_are_no_two_sites(images, tmp_path):
         column_sites(pool, "place")
 
 
+def test_no_site_has_the_name_of_the_table_of_what_is_left_out(images, tmp_path):
+    """Its CSV would be overwritten."""
+    rows = [
+        f"{name},{KINDS[number % 2]},{('Bern', 'Left_out')[number % 2]}"
+        for number, name in enumerate(NAMES)
+    ]
+    pool = read_csv(write_table(tmp_path / "t.csv", "image,label,place", rows), images)
+    with pytest.raises(ConfigError, match=r"found 'Left_out'\. Rename the values"):
+        column_sites(pool, "place")
+
+
 def test_blanks_and_empty_labels_are_counted(images, tmp_path):
     rows = [f"{name},{('a ', 'b', '')[number % 3]}" for number, name in enumerate(NAMES)]
     pool = read_csv(write_table(tmp_path / "t.csv", "image,label", rows), images)
@@ -301,7 +313,7 @@ def test_folders_of_classes_are_decided_alike(tmp_path):
     pool = read_folder(tmp_path / "f", choices=LabelChoices(DECIDED))
     assert pool.classes == ("Benign", "malignant")
     assert sorted(pool.labels.tolist()) == [-1] * 4 + [0] * 8 + [1] * 4
-    assert pool.doubts == ("1 of 17 images lie in no folder of a class and are left out.",)
+    assert pool.doubts == ("Images that lie in no folder of a class and are left out: 1 of 17.",)
     assert "Folders without an image, which are no classes: empty." in pool.notes
     (tmp_path / "f" / "all of them.csv").write_text("image,label\n")
     doubt = read_folder(tmp_path / "f", choices=LabelChoices(DECIDED)).doubts[1]
@@ -577,6 +589,40 @@ def test_every_row_is_counted(images, tmp_path):
     assert written[0] == '"line","image","reason"'
     assert written[1] == f'"22","{NAMES[0]}","a repeat of line 2"'
     assert len(written) == 44
+
+
+UNUSABLE = [
+    "O'Brien.png,nevus",
+    "I00.png,nevus",
+    "gone.png,nevus",
+    "I02.png,nevus",
+    '"O\'Neil ""Jr"".png",nevus',
+    "short",
+]
+"""Three rows name no image, and two of them one of two images."""
+
+
+def test_rows_that_cannot_be_used_are_counted_by_kind(images, tmp_path):
+    """In a refusal, and in what is said of those that are left out."""
+    folder = shutil.copytree(images, tmp_path / "w")
+    shutil.copytree(folder / "A", folder / "C")
+    rows = [f"{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)]
+    path = write_table(tmp_path / "t.csv", "image,label", [*rows, *UNUSABLE])
+    kinds = [
+        "3: line 22 (O'Brien.png): expected an image file, found none at \"O'Brien.png\"; likewise "
+        'line 24 (gone.png), line 26 (O\'Neil "Jr".png)',
+        "2: line 23 (I00.png): expected one image at 'I00.png', found 2. These are A/I00.png, "
+        "C/I00.png; likewise line 25 (I02.png)",
+        "1: expected 2 cells, found 1: line 27",
+    ]
+    with pytest.raises(DataError) as refusal:
+        read_csv(path, folder)
+    assert f"found 6 of 26 that cannot: {'; '.join(kinds)}. Fix the rows" in str(refusal.value)
+    many = [f"{name},{KINDS[number % 2]}" for number, name in enumerate(NAMES)] * 6
+    pool = read_csv(write_table(path, "image,label", [*many[20:], *rows, *UNUSABLE]), folder)
+    items = left_out_lines(pool, len(pool.labels), tmp_path)[1]
+    assert [item.split(":")[0] for item in items] == ["100", "3", "2", "1"]
+    assert "likewise line 124 (gone.png), line 126" in items[1]
 
 
 def test_a_row_with_the_id_of_another_is_named_with_its_reason(images, tmp_path):

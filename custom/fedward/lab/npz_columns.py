@@ -112,16 +112,18 @@ class NpzColumns:
         }
 
     def groups(self) -> dict[str, list[str]]:
-        """Return prefix -> the group of each image, of the splits that have such a column.
+        """Return :meth:`groups_in` of :attr:`group_name`; empty if there is no such column."""
+        return self.groups_in(self.group_name) if self.group_name else {}
+
+    def groups_in(self, name: str) -> dict[str, list[str]]:
+        """Return prefix -> the group of each image by a column, of the splits that have it.
 
         The group of an image is empty where nobody knows it.
 
         Raises:
             DataError: the column cannot be read.
         """
-        if not self.group_name:
-            return {}
-        texts_of = self.texts(self.group_name)
+        texts_of = self.texts(name)
         group_of = {
             text: group_or_empty(text) for texts in texts_of.values() for text in set(texts)
         }

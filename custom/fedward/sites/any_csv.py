@@ -11,14 +11,12 @@ from fedward.sites.table import Record, read_header, read_table
 
 _GAPS = re.compile(r"[\s_-]+")
 
+_PATIENT_COLUMNS = ("patient", "patient_id", "patientid", "subject", "subject_id")
+"""Well-known names of a column of patients."""
 GROUP_COLUMNS = (
     "group",
     "groups",
-    "patient",
-    "patient_id",
-    "patientid",
-    "subject",
-    "subject_id",
+    *_PATIENT_COLUMNS,
     "case_id",
     "lesion_id",
     "lesion",
@@ -178,6 +176,11 @@ def columns_of_groups(columns: Sequence[str]) -> list[str]:
     spelt = {name: _GAPS.sub("_", name.lower()) for name in columns}
     named = [name for name in columns if spelt[name] in GROUP_COLUMNS]
     return sorted(named, key=lambda name: GROUP_COLUMNS.index(spelt[name]))
+
+
+def is_of_patients(column: str) -> bool:
+    """Return whether a column has a well-known name of patients."""
+    return _GAPS.sub("_", column.lower()) in _PATIENT_COLUMNS
 
 
 def well_known(purpose: str, columns: Sequence[str]) -> str:

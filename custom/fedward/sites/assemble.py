@@ -10,6 +10,7 @@ from fedward.labels import Labels, known, strata
 from fedward.sites.data import SPLITS, Images, Row, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.split import labelled_share
+from fedward.text import count
 
 
 def divide(
@@ -48,7 +49,7 @@ def divide(
             f"site {site}",
             "Check the site file.",
             expected="at least one usable image",
-            found=f"none of {len(rows)} rows",
+            found=f"none of {count(len(rows), 'row')}",
         )
     if len(set(ids)) < len(ids):
         raise DataError(

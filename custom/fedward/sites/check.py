@@ -10,6 +10,7 @@ from fedward.sites.job_checks import check_rejected
 from fedward.sites.npz import check_layout, labels_in
 from fedward.sites.site_csv import SiteRows, listed_images
 from fedward.sites.site_file import ManifestSite, NpzSite, find_site_file, read_site_file
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -53,8 +54,8 @@ def described(site_file: Path) -> str:
     """
     file = read_site_file(site_file)
     if isinstance(file, ManifestSite):
-        return f"{listed_images(file)} images listed, {file.folder}"
-    return f"{labels_in(file)} labels, {file.file}"
+        return f"{count(listed_images(file), 'image')} listed, {file.folder}"
+    return f"{count(labels_in(file), 'label')}, {file.file}"
 
 
 def _read(name: str, folders: Sequence[Path], spec: "DataSpec") -> SiteRows | NpzSite:

@@ -23,7 +23,7 @@ from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.hiding_windows import Hidden, hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.images import decode_file
-from fedward.sites.job_checks import TooManyRejectedError, unquoted
+from fedward.sites.job_checks import TooManyRejectedError, kind_of_reason
 from fedward.sites.leaks import (
     Place,
     Seen,
@@ -136,12 +136,12 @@ def _rejected_section(rejected: Sequence[Rejected]) -> tuple[str, list[str]]:
 def _rejected(rejected: Sequence[Rejected]) -> list[str]:
     """Return a line for each reason, with the rows that share it.
 
-    Many reasons that differ in what they quote alone are one: every row quotes another cell where
-    the site file names the wrong column.
+    Many reasons of one kind are one: every row quotes another cell where the site file names the
+    wrong column.
     """
     by_reason = _rows_by_reason(rejected, lambda row: row.reason)
     if len(by_reason) > _MOST_REJECTED:
-        by_reason = _rows_by_reason(rejected, lambda row: unquoted(row.reason))
+        by_reason = _rows_by_reason(rejected, lambda row: kind_of_reason(row.reason))
     lines = []
     for rows in list(by_reason.values())[:_MOST_REJECTED]:
         first = rows[0]

@@ -16,6 +16,7 @@ from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly
 from fedward.sites.volumes import nifti_header
+from fedward.text import count
 
 _LOOKED_AT = 200
 """Files whose pictures are searched for text, spread evenly."""
@@ -77,9 +78,9 @@ def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[s
     suspects = [name for name in searched if _shows_text(files[name], rendering)]
     if suspects:
         notes.append(
-            f"Text seems to be within the picture of {len(suspects)} of {len(searched)} files "
-            f"looked at, such as {', '.join(suspects[:3])}. Leave out or mask those with names or "
-            "dates: a network learns them."
+            f"Text seems to be within the picture of {len(suspects)} of "
+            f"{count(len(searched), 'file')} looked at, such as {', '.join(suspects[:3])}. Leave "
+            "out or mask those with names or dates: a network learns them."
         )
     return notes
 

@@ -215,7 +215,7 @@ class ImageFinder:
         chosen = next(images for images in preferred if images)
         if len(chosen) > 1:
             paths = ", ".join(image.path for image in chosen[:_SHOWN])
-            raise NoImage(f"expected one image at {name!r}, found {len(chosen)}: {paths}")
+            raise NoImage(f"expected one image at {name!r}, found {len(chosen)}. These are {paths}")
         return _Match(chosen[0].path, rule)
 
     def _hint(self, name: str) -> str:

@@ -9,12 +9,14 @@ from fedward.errors import DataError, listed, offered, option, setting
 from fedward.labels import NO_FINDING, SEPARATOR
 from fedward.sites.data import Rejected
 from fedward.sites.site_file import ManifestSite, NpzSite
+from fedward.text import count
 from fedward.yaml_text import write_yaml
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
 
-_QUOTED = re.compile(r"'[^']*'")
+_QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\])*'|"[^"]*'[^"]*")""")
+"""A text as Python writes it: in single quotes, or in double ones where it has an apostrophe."""
 _MOST_REASONS = 5
 
 
@@ -136,26 +138,29 @@ def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], t
         f"site {file.site}, {path}",
         "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in "
         "the site file.",
-        expected=f"at most {file.max_rejected:.0%} of {total} rows unusable",
+        expected=f"at most {file.max_rejected:.0%} of {count(total, 'row')} unusable",
         found=f"{len(counted)}: {by_reason(counted)}",
     )
     error.rejected = tuple(counted)
     raise error
 
 
-def unquoted(reason: str) -> str:
-    """Return a reason without what it quotes, such as a cell."""
-    return _QUOTED.sub("", reason)
+def kind_of_reason(reason: str) -> str:
+    """Return what reasons of one kind share: the first sentence, without what it quotes.
+
+    Reasons quote cells and names of files. Further sentences are hints on one image.
+    """
+    return _QUOTED.sub("", reason).partition(". ")[0]
 
 
 def by_reason(rejected: Sequence[Rejected]) -> str:
     """Return the commonest reasons, each with the number of its rows and the first of them.
 
-    Reasons are alike that differ in what they quote alone, such as a file's name.
+    Reasons are alike if they are of one kind (:func:`kind_of_reason`).
     """
     rows_of = defaultdict[str, list[Rejected]](list)
     for row in rejected:
-        rows_of[unquoted(row.reason)].append(row)
+        rows_of[kind_of_reason(row.reason)].append(row)
     groups = sorted(rows_of.values(), key=len, reverse=True)
     parts = []
     for rows in groups[:_MOST_REASONS]:

@@ -328,8 +328,8 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Stored
         if stored is not None:
             faults += _label_faults(stored)
         if images is not None and stored is not None and stored.shape[:1] != images.shape[:1]:
-            named = len(stored) if stored.shape else "no"
-            faults.append(f"{len(images)} images and {named} labels")
+            labelled = count(len(stored), "label") if stored.shape else "no labels"
+            faults.append(f"{count(len(images), 'image')} and {labelled}")
         labels = None if faults or stored is None else stored.whole()
     if faults or images is None or labels is None:
         raise DataError(

@@ -23,6 +23,7 @@ from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
 from fedward.sites.written import read_label, words
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -257,7 +258,7 @@ def _each_image_once(
             f"site {file.site}, {file.manifest}",
             "Leave one row of each image.",
             expected="one label for each image",
-            found=f"{len(contradictions)} rows that give an image another label: "
+            found=f"{count(len(contradictions), 'row')} with another label: "
             f"{', '.join(contradictions[:5])}",
         )
     lines = {row.row for row in rejected}

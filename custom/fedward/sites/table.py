@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.sites.data import Rejected
+from fedward.text import count
 
 _DELIMITERS = ",;\t|"
 _SEPARATOR_LINE = re.compile(r'[ "]*sep=(.)["\s,;|]*?(?:\r\n|\r|\n|$)', re.IGNORECASE)
@@ -103,7 +104,7 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
                 records.append(_record(line, header, row, cells))
             elif any(cells):
                 sample_id = cells[id_place] if id_place < len(cells) else ""
-                reason = f"expected {len(header)} cells, found {len(cells)}"
+                reason = f"expected {count(len(header), 'cell')}, found {len(cells)}"
                 rejected.append(Rejected(line, sample_id, reason))
             line = reader.line_num + text.line
     except csv.Error as error:

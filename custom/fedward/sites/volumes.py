@@ -15,6 +15,7 @@ from PIL import Image
 
 from fedward.sites.decoding import BadRow, Blank, Pixels, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
+from fedward.text import count
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Name of the slices -> axis of a volume in RAS that they are counted along."""
@@ -100,7 +101,7 @@ def open_slices(
     shown = open_stack(path, read, slices, window).shown()
     used = [index for index, pixels in enumerate(shown) if not _almost_empty(pixels)]
     if not used:
-        raise Blank(f"expected a scan, found {len(shown)} slices that are all almost empty")
+        raise Blank(f"expected a scan, found {count(len(shown), 'slice')}, all almost empty")
     last = len(shown) - 1
     for index in evenly(used, slices.at_most):
         if neighbours:
@@ -133,7 +134,7 @@ class Stack(NamedTuple):
             BadRow: there is no such slice.
         """
         if not 0 <= index < len(self.values):
-            raise BadRow(f"expected one of {len(self.values)} slices, found another index")
+            raise BadRow(f"expected one of {count(len(self.values), 'slice')}, found another index")
         if window is None:
             shown = windowed(self.values[index], self.window, self.function)
         else:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from fedward.errors import DataError, listed, most_like, option
+from fedward.lab.partition.csv_groups import column_of_torn_patients
 from fedward.lab.partition.faults import PLACEHOLDER, Decision, Faults
 from fedward.lab.partition.label_columns import label_columns
 from fedward.sites.any_csv import (
@@ -158,6 +159,14 @@ def table_columns(
     if "group" not in named:
         used = {*column_of.values(), *findings}
         further_groups = [name for name in columns_of_groups(header) if name not in used]
+        patients = column_of_torn_patients(records, column_of["group"], further_groups)
+        if patients:
+            faults.note(
+                _disagreement(path, "group", column_of["group"], patients),
+                columns={"group": patients},
+            )
+            column_of["group"] = patients
+            further_groups.remove(patients)
     return TableColumns(column_of, findings, further_groups, readable)
 
 
@@ -188,7 +197,7 @@ def _present_columns(
             column_of[purpose] = column
     if "label" in likely and not column_of["label"]:
         used = {*present, *column_of.values()}
-        column_of["label"] = _likely_label(header, records, used)
+        column_of["label"] = _likely_label(_columns_like_labels(header, records, used))
         likely["label"] = column_of["label"] or PLACEHOLDER
     decisions: dict[str, Decision] = {"columns": likely} if likely else {}
     corrected = [
@@ -253,16 +262,23 @@ def lists_images(path: Path, folder: Path) -> bool:
     return any(_like_images(finder, records, name)[0] > most for name in header if name)
 
 
-def _likely_label(header: Sequence[str], records: Sequence[Record], used: Collection[str]) -> str:
+def _likely_label(like_labels: Sequence[str]) -> str:
     """Return the first column that a word calls labels, or else the only one that may be classes.
 
     The name is empty if there is no such column, or if there are several without such a word.
+
+    Args:
+        like_labels: see :func:`_columns_like_labels`.
     """
-    candidates = _columns_like_labels(header, records, used)
-    named = [name for name in candidates if _words(name) & _WORDS_OF_LABELS]
-    if named:
-        return named[0]
-    return candidates[0] if len(candidates) == 1 else ""
+    called_labels = [name for name in like_labels if _is_called_labels(name)]
+    if called_labels:
+        return called_labels[0]
+    return like_labels[0] if len(like_labels) == 1 else ""
+
+
+def _is_called_labels(name: str) -> bool:
+    """Return whether a word in a column's name is one for labels."""
+    return not _words(name).isdisjoint(_WORDS_OF_LABELS)
 
 
 def _columns_like_labels(
@@ -302,32 +318,34 @@ def _found_findings(
     A fault says that a person must name them, unless they are exclusive classes for sure.
     """
     used = set(column_of.values())
-    likely, doubt = label_columns(path, header, records, used)
-    likely_label = _likely_label(header, records, used) if doubt else ""
-    if doubt and not likely_label and not likely:
-        faults.note(
-            _naming_candidates(doubt, header, records, used), columns={"label": PLACEHOLDER}
-        )
-    elif doubt and likely_label and (not likely or _words(likely_label) & _WORDS_OF_LABELS):
-        column_of["label"] = likely_label
-        faults.note(doubt, columns={"label": likely_label})
-        return ()
-    elif doubt and len(likely) == 1:
-        faults.note(doubt, columns={"label": likely[0]})
-        column_of["label"] = likely[0]
-    elif doubt:
-        faults.note(doubt, findings=likely)
-    return likely if len(likely) > 1 else ()
+    of_answers, doubt = label_columns(path, header, records, used)
+    if doubt is None:
+        return of_answers
+    like_labels = _columns_like_labels(header, records, used)
+    label = _likely_label(like_labels)
+    # Only a column that is called labels is likelier than columns of 0 and 1.
+    if of_answers and not _is_called_labels(label):
+        if len(of_answers) > 1:
+            faults.note(doubt, findings=of_answers)
+            return of_answers
+        label = of_answers[0]
+    if not label:
+        doubt = _naming_candidates(doubt, like_labels)
+    column_of["label"] = label
+    faults.note(doubt, columns={"label": label or PLACEHOLDER})
+    return ()
 
 
-def _naming_candidates(
-    doubt: DataError, header: Sequence[str], records: Sequence[Record], used: Collection[str]
-) -> DataError:
-    """Return the error for a CSV without a column of labels, with those that may be classes."""
-    candidates = _columns_like_labels(header, records, used)
+def _naming_candidates(doubt: DataError, like_labels: Sequence[str]) -> DataError:
+    """Return the error for a CSV without a column of labels, with those that may be classes.
+
+    Args:
+        doubt: the error without them.
+        like_labels: see :func:`_columns_like_labels`.
+    """
     which = "No column has few values that images share."
-    if candidates:
-        which = f"Columns with few values that images share: {listed(candidates)}."
+    if like_labels:
+        which = f"Columns with few values that images share: {listed(like_labels)}."
     return DataError(
         doubt.problem, f"{doubt.remedy} {which}", expected=doubt.expected, found=doubt.found
     )
@@ -353,13 +371,18 @@ def _require_one_meaning(
         differ = _label_otherwise if purpose == "label" else _name_otherwise
         if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
             continue
-        raise DataError(
-            f"{path}",
-            f"Name the right one: {option('columns', {purpose: column})}, or "
-            f"{option('columns', {purpose: other})}.",
-            expected=f"one column of {purpose}s",
-            found=f"{column} and {other}, which do not agree",
-        )
+        raise _disagreement(path, purpose, column, other)
+
+
+def _disagreement(path: Path, purpose: str, column: str, other: str) -> DataError:
+    """Return the error for two columns that may have a purpose and contradict each other."""
+    return DataError(
+        f"{path}",
+        f"Name the right one: {option('columns', {purpose: column})}, or "
+        f"{option('columns', {purpose: other})}.",
+        expected=f"one column of {purpose}s",
+        found=f"{column} and {other}, which do not agree",
+    )
 
 
 def _label_otherwise(pairs: Sequence[tuple[str, str]]) -> bool:

@@ -1,8 +1,10 @@
 """What the rows of a CSV stay together with: a patient or, where that is unknown, a lesion."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from fedward.sites.any_csv import is_of_patients
 from fedward.sites.label_texts import group_or_empty
 from fedward.sites.patient_words import MOST_IMAGES_OF_ONE
 from fedward.sites.table import Record
@@ -44,6 +46,37 @@ def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -
             groups[line] = group_of.get(ids[line], f"{name} {ids[line]}")
         used.append(name)
     return RowGroups(groups, used)
+
+
+def column_of_torn_patients(records: Sequence[Record], column: str, further: Sequence[str]) -> str:
+    """Return a column of patients some of whom have several groups; empty without one.
+
+    A column ``group`` may name batches, or the arms of a trial, beside a column of patients.
+
+    Args:
+        records: the rows.
+        column: the column of groups, whose name may be one of patients; empty: there is none.
+        further: further columns of groups. One counts only if its values are of few images each.
+    """
+    if not column or is_of_patients(column):
+        return ""
+    groups = list(_ids(records, column).values())
+    for name in filter(is_of_patients, further):
+        if are_torn(list(_ids(records, name).values()), groups):
+            return name
+    return ""
+
+
+def are_torn(patients: Sequence[str], groups: Sequence[str]) -> bool:
+    """Return whether some patients have several groups.
+
+    Args:
+        patients: of N images; empty where nobody knows. They count only if each has few images.
+        groups: of the same images; empty for an image without one.
+    """
+    pairs = set(zip(patients, groups, strict=True))
+    groups_of = Counter(patient for patient, group in pairs if patient and group)
+    return any(number > 1 for number in groups_of.values()) and _are_of_few(patients)
 
 
 def _ids(records: Sequence[Record], column: str) -> dict[int, str]:

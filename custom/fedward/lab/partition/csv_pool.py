@@ -127,7 +127,7 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
     has_images = False
     with faults.noted():
         remedy = " ".join([_remedy(table, rows.finder), *encoding_notes])
-        refuse_many(f"{path}", rows.problem_texts(), table.total, remedy)
+        refuse_many(f"{path}", rows.unusable_rows(), table.total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without images there is none that says anything.
     if not has_images:
@@ -227,7 +227,7 @@ def _rows_with_images(table: _Table, labels: RowLabels, prefix: str, faults: Fau
         return rows
     with faults.noted(prefix=likely_prefix):
         remedy = _remedy(table, rows.finder)
-        refuse_many(f"{table.path}", rows.problem_texts(), table.total, remedy)
+        refuse_many(f"{table.path}", rows.unusable_rows(), table.total, remedy)
     return _rows(table, labels, likely_prefix)
 
 

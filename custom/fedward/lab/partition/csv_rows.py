@@ -96,13 +96,16 @@ class CsvRows:
         else:
             self._needless[record.line] = f"a repeat of line {line}"
 
-    def problem_texts(self) -> list[str]:
-        """Return why lines cannot be used, one text for each."""
-        return [f"line {line}: {reason}" for line, reason in self.problems.items()]
+    def unusable_rows(self) -> list[LeftOutImage]:
+        """Return the rows that cannot be used, in their order, each with the reason."""
+        return self._left_out(self.problems)
 
     def left_out_rows(self) -> list[LeftOutImage]:
         """Return the rows that are not used, in their order, each with the reason."""
-        reasons = {**self.problems, **self._needless}
+        return self._left_out({**self.problems, **self._needless})
+
+    def _left_out(self, reasons: Mapping[int, str]) -> list[LeftOutImage]:
+        """Return rows in their order; ``reasons``: line of a row -> why it is not used."""
         return [
             LeftOutImage(Origin(self._cell_of.get(line, ""), line), reasons[line])
             for line in sorted(reasons)

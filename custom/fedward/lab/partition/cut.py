@@ -385,7 +385,11 @@ def _shares(cut: Cut, wanted: Wanted) -> list[float]:
 
 
 def _refuse_another_cut(source: Path, out: Path, wanted: Wanted) -> None:
-    """Raise ConfigError if the folder has site files that cannot be of this cut."""
+    """Raise ConfigError if the folder has site files that cannot be of this cut.
+
+    A site file does not say how its images were drawn: of a cut by other values of ``by``,
+    ``gamma``, ``val`` or ``test`` only the new files tell, once all images are opened.
+    """
     table = _table(source)
     shares = {wanted.labelled}
     if wanted.labelled_sites is not None:

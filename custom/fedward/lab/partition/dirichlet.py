@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, option
 from fedward.labels import Labels
+from fedward.text import count
 
 _MOST_DRAWS = 1000
 """How often shares are drawn before the division is given up."""
@@ -48,7 +49,7 @@ def dirichlet(
     """
     if sites < 1 or gamma <= 0:
         raise ConfigError(
-            f"{option('dirichlet', gamma)} among {sites} sites is not possible",
+            f"{option('dirichlet', gamma)} among {count(sites, 'site')} is not possible",
             "Name a number above 0, and at least one site.",
         )
     for _ in range(_MOST_DRAWS):
@@ -71,7 +72,7 @@ def dirichlet(
             return [np.flatnonzero(owner == site).astype(np.int64) for site in range(sites)]
     raise ConfigError(
         "dirichlet partition",
-        expected=f"{sites} sites of at least {at_least} rows",
-        found=f"none in {_MOST_DRAWS} draws from {len(labels)} rows with gamma {gamma}",
+        expected=f"{count(sites, 'site')} of at least {count(at_least, 'row')}",
+        found=f"none in {_MOST_DRAWS} draws from {count(len(labels), 'row')} with gamma {gamma}",
         remedy="Ask for fewer sites or a larger gamma.",
     )

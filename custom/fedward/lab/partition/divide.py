@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, did_you_mean, listed, option
 from fedward.lab.partition.dirichlet import dirichlet
+from fedward.lab.partition.left_out import LEFT_OUT_FILE
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.labels import Labels, class_counts
 from fedward.seeds import numpy_generator
@@ -539,7 +540,8 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
     values_by_name = defaultdict[str, list[str]](list)
     for value, name in name_of.items():
         values_by_name[name.lower()].append(repr(value))
-    reserved = {"", *(Path(name).stem for name in (*NOT_SITE_FILES, ANY_SITE))}
+    other_files = (*NOT_SITE_FILES, ANY_SITE, LEFT_OUT_FILE)
+    reserved = {"", *(Path(name).stem for name in other_files)}
     unusable = [
         " beside ".join(texts)
         for name, texts in values_by_name.items()

@@ -86,9 +86,9 @@ def read_folder(
     total = len(images) + len(problems)
     if len({image.label for image in images} - {""}) < 2 and not problems:
         _refuse_folders(folder, class_folders, images, others)
-    texts = [f"{name!r}: {problem}" for name, problem in problems.items()]
+    unusable = [LeftOutImage(Origin(name), problem) for name, problem in problems.items()]
     with faults.noted():
-        refuse_many(f"{folder}", texts, total, "Copy or rename these files.")
+        refuse_many(f"{folder}", unusable, total, "Copy or rename these files.")
     if not images:
         faults.refuse()
     notes = [*others.folder_notes(), *_folder_notes(folder, class_folders, rendering)]
@@ -269,7 +269,7 @@ def _folder_notes(
         meaning = f"has as many images: if they are CT or MR series, give {option('slices')}"
         if rendering.slices:
             meaning = "is one volume"
-        notes.append(f"Each of {series} folders with several DICOM files {meaning}.")
+        notes.append(f"Folders with several DICOM files: {series}. Each {meaning}.")
     return notes
 
 
@@ -284,7 +284,8 @@ def _doubts(folder: Path, beside: int, used: int) -> list[str]:
     doubts = []
     if beside:
         doubts.append(
-            f"{beside} of {beside + used} images lie in no folder of a class and are left out."
+            "Images that lie in no folder of a class and are left out: "
+            f"{beside} of {beside + used}."
         )
     for table in _tables(folder):
         doubts.append(

@@ -13,6 +13,7 @@ from statistics import median_low
 import numpy as np
 
 from fedward.errors import DataError, in_shell, option
+from fedward.lab.partition.left_out import by_kind
 from fedward.lab.partition.pool import (
     OTHER_CLASS,
     LeftOutImage,
@@ -57,6 +58,8 @@ _THREADS = 4
 """Files that are opened at the same time; Pillow works without Python's lock."""
 _MOST_UNUSABLE = 0.05
 """Share, as ``max_rejected`` of a site file."""
+_MOST_KINDS = 5
+"""Kinds of reasons that a refusal has."""
 
 
 @dataclass(frozen=True)
@@ -169,25 +172,35 @@ def _opened(
         yield from threads.map(opened, images)
 
 
-def refuse_many(
-    where: str, problems: Sequence[str], total: int, remedy: str, shown: str = ""
-) -> None:
+def refuse_many(where: str, unusable: Sequence[LeftOutImage], total: int, remedy: str) -> None:
     """Refuse a data set of which too many images cannot be used.
 
-    ``shown``: other words for the first problems.
+    Args:
+        where: names the data set.
+        unusable: its images that cannot be used.
+        total: number of all its images.
+        remedy: what to do.
 
     Raises:
-        DataError: they are more than 5 % of ``total``, or all.
+        DataError: they are more than 5 % of ``total``, or all. The text says how many there are of
+            each kind of reason.
     """
-    count = len(problems)
-    if count > _MOST_UNUSABLE * total or count == total:
-        first = f", the first: {shown or problems[0]}" if problems else ""
-        raise DataError(
-            where,
-            remedy,
-            expected=f"images, of which at most {_MOST_UNUSABLE:.0%} cannot be used",
-            found=f"{count} of {total} that cannot{first}",
-        )
+    number = len(unusable)
+    if number <= _MOST_UNUSABLE * total and number < total:
+        return
+    kinds = by_kind(unusable)
+    # One kind alone is of the number that is said already.
+    parts = [kind.text if len(kinds) == 1 else f"{kind.images}: {kind.text}" for kind in kinds]
+    if len(kinds) > _MOST_KINDS:
+        others = sum(kind.images for kind in kinds[_MOST_KINDS:])
+        parts[_MOST_KINDS:] = [f"{others} for other reasons"]
+    reasons = f": {'; '.join(parts)}" if parts else ""
+    raise DataError(
+        where,
+        remedy,
+        expected=f"images, of which at most {_MOST_UNUSABLE:.0%} cannot be used",
+        found=f"{number} of {total} that cannot{reasons}",
+    )
 
 
 def frames_remedy() -> str:

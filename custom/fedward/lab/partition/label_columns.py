@@ -16,6 +16,7 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.table import Record
 from fedward.sites.table_notes import cell_notes, padded_note
 from fedward.sites.written import Answer, CellRules, answer_in, check_columns, words
+from fedward.text import count
 
 _MOSTLY = 0.75
 """Share of rows with exactly one 1, from which columns may be meant as exclusive classes."""
@@ -253,8 +254,8 @@ def _kind(path: Path, rows: Mapping[int, Sequence[Answer]], choices: LabelChoice
         f"If an image has one of the classes, write {option('label-kind', 'one')}, and these rows "
         f"are left out. If it may show several or none, write {option('label-kind', 'several')}.",
         expected="one 1 in every row, or many rows with several or none",
-        found=f"one in {len(answered) - len(others)} rows, and several or none in {len(others)} "
-        f"(lines {lines})",
+        found=f"one in {count(len(answered) - len(others), 'row')}, and several or none in "
+        f"{len(others)} (lines {lines})",
     )
 
 

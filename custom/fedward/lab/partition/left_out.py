@@ -1,10 +1,13 @@
-"""What a data set lists and no site gets: one count that adds up, and a table of all of it."""
+"""What a data set lists and no site gets: one count that adds up, the reasons, and a table."""
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fedward.lab.partition.pool import LeftOutImage, Pool
+from fedward.sites.job_checks import kind_of_reason
 from fedward.spreadsheet import write_rows
 from fedward.text import count
 
@@ -12,9 +15,17 @@ LEFT_OUT_FILE = "left_out.csv"
 """Name of the table, beside the site files."""
 _HEADER = ("line", "image", "reason")
 _MOST_NAMED = 3
-"""Images of one reason that are named."""
-_OWN = re.compile(r"'[^']*'|\d+")
-"""What differs between images of one reason: cells, names of files and numbers."""
+"""Images of one kind of reason that are named."""
+_NUMBER = re.compile(r"-?\d+")
+
+
+class OfOneKind(NamedTuple):
+    """The images that are left out for reasons of one kind."""
+
+    images: int
+    """Their number."""
+    text: str
+    """The reason of the first of them, and where some of them are listed."""
 
 
 def left_out_table(pool: Pool) -> str:
@@ -59,25 +70,30 @@ def left_out_lines(pool: Pool, used: int, out: Path) -> tuple[str, list[str]]:
     listed = f"Listed: {count(used + len(left_out), pool.listed_as)}. Used: {used}."
     if not left_out:
         return listed, []
-    by_kind: dict[str, list[LeftOutImage]] = {}
-    for image in left_out:
-        by_kind.setdefault(_kind(image.reason), []).append(image)
-    items = []
-    for images in sorted(by_kind.values(), key=len, reverse=True):
-        names = [_words(image) for image in images[:_MOST_NAMED]]
-        if len(images) > _MOST_NAMED:
-            names[-1] += f" and {len(images) - _MOST_NAMED} more"
-        text = f"{images[0].reason}: {', '.join(names)}"
-        if len({image.reason for image in images}) > 1:
-            text = f"{names[0]}: {images[0].reason}; likewise {', '.join(names[1:])}"
-        items.append(f"{len(images)}: {text}")
+    items = [f"{kind.images}: {kind.text}" for kind in by_kind(left_out)]
     where = out / LEFT_OUT_FILE
     return f"{listed} Left out: {len(left_out)}, each with its reason in {where}:", items
 
 
-def _kind(reason: str) -> str:
-    """Return what reasons of one kind share: what they begin with, without cells and numbers."""
-    return _OWN.sub("", reason).partition(". ")[0]
+def by_kind(left_out: Sequence[LeftOutImage]) -> list[OfOneKind]:
+    """Return images by the kinds of their reasons, the commonest first.
+
+    Reasons of one kind differ in what they quote and in numbers alone, such as those of lines.
+    """
+    images_of: dict[str, list[LeftOutImage]] = {}
+    for image in left_out:
+        kind = _NUMBER.sub("", kind_of_reason(image.reason))
+        images_of.setdefault(kind, []).append(image)
+    kinds = []
+    for images in sorted(images_of.values(), key=len, reverse=True):
+        places = [_words(image) for image in images[:_MOST_NAMED]]
+        if len(images) > _MOST_NAMED:
+            places[-1] += f" and {len(images) - _MOST_NAMED} more"
+        text = f"{images[0].reason}: {', '.join(places)}"
+        if len({image.reason for image in images}) > 1:
+            text = f"{places[0]}: {images[0].reason}; likewise {', '.join(places[1:])}"
+        kinds.append(OfOneKind(len(images), text))
+    return kinds
 
 
 def _words(image: LeftOutImage) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, option
 from fedward.lab.npz_columns import NpzColumns
+from fedward.lab.partition.csv_groups import are_torn
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
@@ -32,6 +33,7 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
+from fedward.sites.any_csv import is_of_patients
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
@@ -125,7 +127,8 @@ def read_npz(
 
     Raises:
         DataError: the arrays cannot be used, and the text has all that is wrong with them; see
-            :func:`fedward.sites.npz.read_arrays`; or a group is in two splits.
+            :func:`fedward.sites.npz.read_arrays`; or a group is in two splits, or a patient in two
+            groups.
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
     file = _read_file(path, faults)
@@ -158,6 +161,7 @@ def read_npz(
     indices = list(range(len(splits_in_file))) if resplit else places_in_splits
     splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
     named_groups = file.of_all(file.columns.groups())
+    _refuse_torn_patients(path, file, named_groups)
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
@@ -201,6 +205,21 @@ def _read_file(path: Path, faults: Faults) -> _File:
         columns.check_lengths()
     faults.refuse()
     return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
+
+
+def _refuse_torn_patients(path: Path, file: _File, groups: Sequence[str]) -> None:
+    """Raise DataError if there is an array of patients, some of whom have several groups."""
+    group_name = file.columns.group_name
+    if not group_name or is_of_patients(group_name):
+        return
+    for name in filter(is_of_patients, file.columns.names):
+        if are_torn(file.of_all(file.columns.groups_in(name)), groups):
+            raise DataError(
+                f"{path}",
+                "Leave out the wrong one, or give it another name.",
+                expected="one column of groups",
+                found=f"{group_name} and {name}, which do not agree",
+            )
 
 
 def _without_one_hot(labels: Labels, choices: LabelChoices) -> tuple[Labels, list[str]]:
@@ -362,10 +381,13 @@ def _take_findings(
     """
     are_answers = ((labels == 0) | (labels == 1)).all(axis=1)
     is_readable = are_answers | (labels == -1).all(axis=1)
-    problems = [f"image {row}: {labels[row].tolist()}" for row in np.flatnonzero(~is_readable)]
+    unusable = [
+        LeftOutImage(Origin(f"image {row}"), _why_left_out(labels[row]))
+        for row in np.flatnonzero(~is_readable)
+    ]
     refuse_many(
         f"{path}, labels",
-        problems,
+        unusable,
         len(labels),
         "Write 0 or 1 for each finding, or -1 for all of them where an image has no label.",
     )

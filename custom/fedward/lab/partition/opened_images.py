@@ -17,7 +17,7 @@ from fedward.console.progress import State
 from fedward.errors import DataError, option
 from fedward.lab.partition.faults import Decision, Faults
 from fedward.lab.partition.image_pool import frames_remedy, hidden_by, refuse_many
-from fedward.lab.partition.pool import OpenedImage, Pool
+from fedward.lab.partition.pool import LeftOutImage, OpenedImage, Origin, Pool
 from fedward.labels import NO_FINDING, SEPARATOR, known
 from fedward.sites.dark_images import dark_note
 from fedward.sites.hiding_windows import Better, better_window, window_words
@@ -28,7 +28,7 @@ Contradicting: TypeAlias = Literal["left-out", "kept"]
 """What becomes of a picture with several labels."""
 
 _MOST_NAMED = 3
-"""Images, or pictures with several labels, that a text names."""
+"""Pictures with several labels that a text names."""
 
 
 class _Opening:
@@ -148,8 +148,8 @@ def _unusable(
     rows = range(len(opened))
     several = [row for row in rows if opened[row].several]
     hidden = [row for row in rows if opened[row].problem and opened[row].shown_in]
-    unusable = {row for row in rows if opened[row].problem}
-    others = sorted(unusable.difference(several, hidden))
+    with_problem = {row for row in rows if opened[row].problem}
+    others = sorted(with_problem.difference(several, hidden))
     better = _better(opened, rendering) if hidden else Better()
     hides = hidden_by(rendering.window, better)
     other_window: dict[str, Decision] = {}
@@ -165,25 +165,13 @@ def _unusable(
     reasons: dict[int, str] = {}
     for of_kind, remedy, further_note, decisions in kinds:
         bad = [opened[row] for row in of_kind]
-        names = [image.name for image in bad]
+        unusable = [LeftOutImage(Origin(image.name), image.problem) for image in bad]
         with faults.noted(**decisions):
-            refuse_many(where, names, len(opened), remedy, _first(bad))
+            refuse_many(where, unusable, len(opened), remedy)
             if of_kind and further_note:
                 notes.append(further_note)
             reasons |= {row: opened[row].problem for row in of_kind}
     return notes, reasons
-
-
-def _first(opened: Sequence[OpenedImage]) -> str:
-    """Return the first images that cannot be used, by their problems."""
-    names_of = defaultdict[str, list[str]](list)
-    for image in opened:
-        names_of[image.problem].append(image.name)
-    parts = []
-    for problem, names in list(names_of.items())[:_MOST_NAMED]:
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        parts.append(f"{', '.join(names[:_MOST_NAMED])}{more}: {problem}")
-    return "; ".join(parts)
 
 
 def _contradictions(pool: Pool, pictures: Iterable[list[int]]) -> list[list[int]]:

@@ -263,8 +263,9 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     left_out = Counter(text for text in texts if is_label(text) and text not in index_of)
     notes: tuple[str, ...] = ()
     if left_out:
-        names = ", ".join(f"{name} {count}" for name, count in left_out.most_common())
-        notes = (f"{left_out.total()} images of other classes are left out: {names:.300}.",)
+        names = ", ".join(f"{name} {images}" for name, images in left_out.most_common())
+        number = left_out.total()
+        notes = (f"Images of other classes, which are left out: {number} ({names:.300}).",)
     return Classes(order, labels, rows, notes)
 
 

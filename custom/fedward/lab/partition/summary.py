@@ -20,6 +20,7 @@ from fedward.sites.site_file import SERVER
 from fedward.sites.split import apportion
 from fedward.sites.unused_columns import like_patients, patients_note
 from fedward.terminal import fold, shortened
+from fedward.text import count
 
 _WIDTH = 80
 _LONGEST_SITE = 17
@@ -179,8 +180,8 @@ def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str
         ("volume", pool.rendering.slices),
     ):
         if part:
-            count = f"at most {part.at_most}" if part.at_most else "as many"
-            notes.append(f"A {kind} becomes {count} images with its label. The table counts files.")
+            images = f"at most {count(part.at_most, 'image')}" if part.at_most else "as many images"
+            notes.append(f"A {kind} becomes {images} with its label. The table counts files.")
     for split, about in (("val", "validation"), ("test", "test")):
         notes += _measured_notes(pool, cut, split, about)
     notes += _labelled_note(pool, cut, shares)
