@@ -1,5 +1,6 @@
 """Reports read back: what a page's tables, tags and text hold."""
 
+import re
 from collections import Counter, defaultdict
 from html.parser import HTMLParser
 
@@ -7,10 +8,19 @@ from fedward.report import write_report
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 """Tags that are never closed."""
+_WHITE_SPACE = re.compile(r"[ \t\n]+")
+"""What a browser shows as one space; a no-break space is none of it."""
+
+
+def _shown(text: str) -> str:
+    return _WHITE_SPACE.sub(" ", text).strip(" ")
 
 
 class Page(HTMLParser):
-    """A page, parsed: its tables, tags, pictures and visible text."""
+    """A page, parsed: its tables, tags, pictures and visible text.
+
+    Texts have the white space that a browser shows.
+    """
 
     def __init__(self, html):
         super().__init__()
@@ -31,6 +41,10 @@ class Page(HTMLParser):
         self._open = []
         self.feed(html)
         self.close()
+        self.text = _shown(self.text)
+        self.by_id = {name: _shown(text) for name, text in self.by_id.items()}
+        for rows in self.tables.values():
+            rows[:] = [[_shown(cell) for cell in row] for row in rows]
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)

@@ -52,7 +52,7 @@ def test_what_nobody_states_is_said(folder):
     assert set(study.values()) == {"not stated"}
     cards = dict(report.tables["table-cards"][1:])
     silent = ", ".join(f"site-{number}" for number in range(3, 11))
-    assert cards["Devices"] == f"site-1, site-2: {HOSTILE}8 other sites: not stated{silent}"
+    assert cards["Devices"] == f"site-1, site-2: {HOSTILE} 8 other sites: not stated {silent}"
     assert cards["Dates of the images"] == "not stated"
     unusable = {row[0]: row[2] for row in report.tables["table-flow"][1:]}
     assert (unusable["site-1"], unusable["site-3"]) == ("fewer than five", "not stated")

@@ -104,10 +104,9 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
     together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]
     sure = together[0].max(axis=1)
     right = together[0].argmax(axis=1) == together[1]
-    said = " ".join(page.by_id["confidence"].split())
     assert (
-        f"it is {sure.mean() * 100:.0f} % sure, and is right for {right.mean() * 100:.0f} of 100"
-        in said
+        f"it is {sure.mean() * 100:.0f}\N{NO-BREAK SPACE}% sure, and is right for "
+        f"{right.mean() * 100:.0f} of 100" in page.by_id["confidence"]
     )
     for wanted, referred in Verdict.of(Run.load(folder)).referred:
         kept = sure >= np.quantile(sure, referred)

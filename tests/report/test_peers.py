@@ -62,10 +62,11 @@ def test_few_features_are_warned_of(folder, features, options, warned):
     assert Peers.of(Run.load(folder)).few_features == warned
 
 
-def test_the_warning_names_the_number_and_the_cure(folder):
-    write_peers(folder, 4, {})
+@pytest.mark.parametrize(("features", "said"), [(1, "1 number"), (4, "4 numbers")])
+def test_the_warning_names_the_number_and_the_cure(folder, features, said):
+    write_peers(folder, features, {})
     _, page = report(folder)
-    assert "compared by 4 numbers each" in page.text
+    assert f"compared by {said} each" in page.text
     assert "similarity=rows" in page.text
 
 

@@ -66,10 +66,9 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
     accuracy = {answers.name: answers.accuracy.value * 100 for answers in sites}
     worst = min(accuracy, key=accuracy.get)
     best = max(accuracy, key=accuracy.get)
-    text = page.text.replace("\n", " ")
     lowest = f"right for {accuracy[worst]:.0f} of 100 images at {worst}, the lowest (95 % interval"
-    assert lowest in text
-    assert f"tested), to {accuracy[best]:.0f} at {best}." in text
+    assert lowest in page.text
+    assert f"tested), to {accuracy[best]:.0f} at {best}." in page.text
 
 
 def test_both_pages_say_which_classes_are_found_least(folder):
@@ -288,3 +287,40 @@ def test_of_many_classes_the_commonest_are_shown(tmp_path):
     sentence = page.text.partition(beginning)[2].partition(". It")[0]
     named = set(sentence.replace(" and ", ", ").split(", "))
     assert named | {row[0] for row in rows[1:]} == set(info["experiment"]["data"]["classes"])
+
+
+def test_a_single_class_beside_the_commonest_is_the_rarest(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    info = json.loads((folder / "run.json").read_text())
+    info["experiment"]["data"]["classes"] = [*CLASSES, "c0", "c1", "c2"]
+    (folder / "run.json").write_text(json.dumps(info))
+    add_many_classes(folder, 11)
+    write_report(folder)
+    assert "The rarest class is in the full report." in sheet(folder).text
+
+
+@pytest.mark.parametrize(
+    ("sites", "together", "apart"),
+    [
+        (
+            SITES[:1],
+            "It was trained at 1 site; the images never left it. It learned from 16 images with a "
+            "label. Its site also holds 144 images without one",
+            "One site trained a model of its own, on its images.",
+        ),
+        (
+            SITES[:2],
+            "It was trained at 2 sites; the images never left them. It learned from 32 images with "
+            "a label. Its sites also hold 288 images without one",
+            "Each of 2 sites trained a model of its own, on its images.",
+        ),
+    ],
+)
+def test_sites_are_spoken_of_by_their_number(tmp_path, sites, together, apart):
+    folder = write_run(tmp_path / "run", method="fedavg", rounds=1, sites=sites)
+    write_report(folder)
+    assert together in sheet(folder).text
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, "private": [""]}))
+    write_report(folder)
+    assert apart in sheet(folder).text

@@ -10,6 +10,7 @@ from run_folders import CLASSES, SITES, write_run
 from fedward.evaluation import best_global, last_rounds, mean_and_interval, paired_difference
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report import Run
+from fedward.report.origin import origin
 from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
 from fedward.runs.over_sites import over_sites
@@ -180,6 +181,12 @@ def test_runs_on_other_test_images_are_not_paired(tmp_path):
         "known." in page.text
     )
     assert page.tables["table-comparison"][2][7:9] == ["–", "–"]
+
+
+def test_a_single_site_of_synthetic_images_is_not_counted(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1, sites=SITES[:1], synthetic=SITES[:1])
+    words = "Synthetic data: the only site worked on images that fedward draws."
+    assert origin(Run.load(folder)).warning.startswith(words)
 
 
 @pytest.mark.parametrize(

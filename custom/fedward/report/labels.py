@@ -139,9 +139,10 @@ def sentences(run: Run) -> list[str]:
     if minutes:
         where = ""
         if len(minutes) < len(lines):
-            where = f" at the {count(len(minutes), 'site')} that reported the time for one"
+            sites = "only site" if len(minutes) == 1 else f"{len(minutes)} sites"
+            where = f" at the {sites} that reported the time for one answer"
         duration = count(round(sum(minutes)), "minute")
-        overall.append(f"They took {duration} of annotation{where}.")
+        overall.append(f"Annotation took {duration}{where}.")
     return overall + [sentence for remark in _REMARKS for sentence in remark.on(lines)]
 
 

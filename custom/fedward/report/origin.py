@@ -28,7 +28,7 @@ def origin(run: Run) -> Origin:
         return Origin("", sentence)
     which = f"{len(synthetic)} of {sites}{in_brackets(synthetic)}"
     if len(synthetic) == len(by_site):
-        which = f"all {sites}"
+        which = "the only site" if len(by_site) == 1 else f"all {sites}"
     warning = (
         f"Synthetic data: {which} worked on images that fedward draws. These numbers say how the "
         "software behaves. They say nothing about patients."

@@ -138,9 +138,10 @@ def _learned_from(run: Run, sites: Sequence[SiteLine]) -> str:
         return f"It learned from {with_label}."
     if run.learned_without_labels:
         return f"It learned from {with_label}, and from {count(unlabelled, 'image')} without."
+    its_sites_hold = "Its site also holds" if len(learners) == 1 else "Its sites also hold"
     return (
-        f"It learned from {with_label}. Its sites also hold {count(unlabelled, 'image')} without "
-        "one, which it did not use."
+        f"It learned from {with_label}. {its_sites_hold} {count(unlabelled, 'image')} without one, "
+        "which it did not use."
     )
 
 
@@ -158,18 +159,20 @@ def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) 
     if verdict and verdict.unimproved:
         return f"It is {words.first_model(run)}: no round of training improved it."
     if run.info.models_stay_at_sites:
-        return f"Each of {count(len(learners), 'site')} trained a model of its own, on its images."
+        each = "One site" if len(learners) == 1 else f"Each of {len(learners)} sites"
+        return f"{each} trained a model of its own, on its images."
     number = count(len(sites), "site")
     if len(learners) < len(sites):
         number = f"{len(learners)} of {number}"
+    them = "it" if len(learners) == 1 else "them"
     if run.server_labels and not learners:
         return "It was trained with labelled images of the server's own."
     if run.server_labels:
         return (
             "It was trained with labelled images of the server's own, and without labels at "
-            f"{number}; the images never left them."
+            f"{number}; the images never left {them}."
         )
-    return f"It was trained at {number}; the images never left them."
+    return f"It was trained at {number}; the images never left {them}."
 
 
 def _limits(run: Run, verdict: Verdict | None) -> list[str]:
