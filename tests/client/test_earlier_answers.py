@@ -299,11 +299,11 @@ def test_the_doctor_counts_them(site_file: Path) -> None:
     for image in data.unlabelled.ids[:4]:
         answer(site_file, image, "B")
     assert job_notes(experiment, data, site_file)[1:] == [
-        "4 answers that people gave count as labels",
+        "the labels include 4 answers that people gave",
         "it has 14 labels and asks for 6; people answer",
     ]
     assert job_notes(site(site_file, "ssfl").experiment, data, site_file)[1:] == [
-        "4 answers that people gave count as labels",
+        "the labels include 4 answers that people gave",
     ]
 
 

@@ -197,10 +197,10 @@ def test_nonsense_is_counted_and_told_and_trains_nothing(clinic, queue, caplog):
     assert used == {"s1": 1}
     assert counts == {"asked": 0, "bought": 1, "waiting": 2, "cannot_tell": 0, "unusable": 2}
     assert (
-        "1 answers are not used: 'banana', where the job's classes are MEL, NV. "
-        "Answer these images again" in caplog.text
+        "1 answer cannot be used: 'banana', where the job's classes are MEL, NV. "
+        "Answer with these instead." in caplog.text
     )
-    assert "1 answers are not used: their images are not training images" in caplog.text
+    assert "1 answer cannot be used: the site file names no such training image" in caplog.text
 
 
 def test_who_cannot_tell_has_answered(clinic, queue):
@@ -285,7 +285,7 @@ def test_new_answers_to_other_runs_are_reported(tmp_path, queue, caplog):
     messages = [record.getMessage() for record in caplog.records]
     assert [text.partition(", to")[0] for text in messages if "had begun" in text] == [
         "site clinic, round 1: 2 answers came after this run had begun",
-        "site clinic, round 2: 1 answers came after this run had begun",
+        "site clinic, round 2: 1 answer came after this run had begun",
     ]
 
 
@@ -315,7 +315,7 @@ def test_labels_that_vanish_from_the_queue_are_reported(tmp_path, queue, clinic,
     moved = SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN)
     assert renew(moved, 3, 0)[0] == {"s2": 0}
     assert (
-        "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
+        "site clinic, round 3: the queue has lost 1 label that the run used before" in caplog.text
     )
 
 
@@ -362,7 +362,7 @@ def test_waiting_tells_once_of_what_it_cannot_use(tmp_path, queue, monkeypatch, 
     say(queue, "of another site", "NV")
     clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=100.0)
     assert renew(clinic, 1, 2)[1]["unusable"] == 1
-    assert caplog.text.count("1 answers are not used") == 1
+    assert caplog.text.count("1 answer cannot be used") == 1
 
 
 def test_an_abort_ends_the_waiting_and_keeps_the_question(tmp_path, queue):

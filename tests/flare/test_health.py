@@ -81,6 +81,9 @@ def test_a_server_is_healthy_while_it_holds_its_port(tmp_path, listener, capsys)
     contacts = "1 of 2 sites in contact; silent for hospital-b 120 s"
     line = f"server server: connected, port {port}, {contacts}\n"
     assert capsys.readouterr().out.endswith(line)
+    written(tmp_path, 2, port=port, sites={"hospital-a": now - 3})
+    assert main([server]) == 0
+    assert "1 of 1 site in contact\n" in capsys.readouterr().out
     written(tmp_path, 2)
     assert main([server]) == 1
     line = f"server server: not connected, its process does not hold port {port}\n"

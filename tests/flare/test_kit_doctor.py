@@ -575,7 +575,8 @@ def test_an_expired_certificate(reissued):
 
 
 def test_a_certificate_that_expires_soon(reissued):
-    reissued(days=12).warns("validity", "11 days", "30 days or more")
+    reissued(days=12).warns("validity", "11 days, until", "30 days or more")
+    reissued(days=2).warns("validity", "1 day, until", "30 days or more")
     assert reissued(days=32).check()["validity"].status == "ok"
 
 
@@ -710,7 +711,7 @@ def test_a_port_that_speaks_no_tls(kit):
             target=lambda: [plain.accept()[0].close() for _ in range(2)], daemon=True
         ).start()
         kit.target(plain.getsockname()[1])
-        kit.only_failure("TLS", "no FLARE server")
+        kit.only_failure("TLS", "check that a FLARE server listens")
 
 
 # --- the site's rules
@@ -844,7 +845,7 @@ def test_a_start_script_that_imports_from_elsewhere(provisioned, tmp_path, old, 
 def test_a_missing_or_late_line_in_the_start_script_fails(kit):
     script = kit.startup / "sub_start.sh"
     script.write_text(script.read_text().replace(f"{SAFE}\n", "") + f"{SAFE}\n")
-    kit.only_failure("start script", "elsewhere")
+    kit.only_failure("start script", "in another place")
     script.unlink()
     kit.only_failure("start script", "no such line")
 
@@ -1068,15 +1069,18 @@ def test_the_noise_of_a_site_is_reported_with_its_spent_budget(kit):
     row = kit.check()["noise"]
     assert row.status == "ok"
     assert (
-        row.found == "clinical: one release costs epsilon 1.99, "
-        "0 have spent 0 of 8 at delta 1e-05, 11 are left"
+        row.found == "clinical: one release costs epsilon 1.99; "
+        "0 releases spent 0 of 8 at delta 1e-05; releases left: 11"
     )
     ledger = PRIVACY.file(kit.folder / "fedward", "hospital-a")
     rule = Rule(1.0, 4.0, 1e-5, 8.0)
     for _ in range(11):
         enter(ledger, {}, rule)
     kit.warns(
-        "noise", "11 have spent 7.955 of 8", "0 are left", "raise max_epsilon in local/privacy.json"
+        "noise",
+        "11 releases spent 7.955 of 8",
+        "left: 0",
+        "raise max_epsilon in local/privacy.json",
     )
     ledger.write_bytes(ledger.read_bytes()[:-1])
     kit.only_failure("noise", "the log was cut at the end")
@@ -1088,7 +1092,7 @@ def test_half_a_line_of_the_ledger_is_reported_and_does_not_count(kit):
     enter(ledger, {}, rule)
     ledger.write_bytes(ledger.read_bytes() + b'{"clip":1.0,')
     kit.warns("ledger", "half a line of 12 bytes", "does not count")
-    assert "1 have spent 1.993 of 8" in kit.check()["noise"].found
+    assert "1 release spent 1.993 of 8" in kit.check()["noise"].found
     enter(ledger, {}, rule)
     assert "ledger" not in kit.check()
 
@@ -1102,7 +1106,7 @@ def test_a_ledger_that_nothing_names_is_not_guessed(kit, tmp_path, monkeypatch):
     assert "FEDWARD_STATE" in row.found
     monkeypatch.setenv("FEDWARD_STATE", str(tmp_path / "state"))
     enter(PRIVACY.file(tmp_path / "state", "hospital-a"), {}, Rule(1.0, 4.0, 1e-5, 8.0))
-    assert "1 have spent 1.993 of 8" in kit.check()["noise"].found
+    assert "1 release spent 1.993 of 8" in kit.check()["noise"].found
 
 
 def test_the_documented_noise_works_as_it_is_written(kit):
@@ -1113,7 +1117,7 @@ def test_the_documented_noise_works_as_it_is_written(kit):
         if "GaussianUpdateFilter" in block
     )
     (kit.folder / "local" / "privacy.json").write_text(block)
-    assert "1734 are left" in kit.check()["noise"].found
+    assert "releases left: 1734" in kit.check()["noise"].found
     assert "1734 releases" in text
 
 

@@ -133,7 +133,7 @@ def test_the_doctor_asks_for_the_file_of_a_new_kit(kits):
         "fedward.flare.logs.OneEntryARecord among the filters of logFileHandler and "
         "fedward.flare.logs.JobsThatStart among the filters of errorFileHandler"
     )
-    assert row.found == "local/log_config.json without"
+    assert row.found == "local/log_config.json lacks them"
     kit.local.joinpath("log_config.json").write_text("{}")
     row = next(row for row in flare_rules.check(kit) if row.name == "log files")
     assert row.status == "failed"

@@ -284,7 +284,7 @@ def test_nothing_leaves_if_the_ledger_cannot_be_written(context, tmp_path):
 def test_the_log_tells_epsilon_and_not_the_norm(context, caplog):
     with caplog.at_level("INFO"):
         noise_filter().process(answer(), context)
-    assert f"epsilon {epsilon([2.0], DELTA):.4g} at delta 1e-05 after 1 releases" in caplog.text
+    assert f"epsilon {epsilon([2.0], DELTA):.4g} at delta 1e-05 after 1 release of" in caplog.text
     assert f"{norm(update()):.3f}"[:5] not in caplog.text
 
 

@@ -152,6 +152,8 @@ def test_fedmatch_says_when_sites_have_helpers():
         "participants train, without helpers",
     ]
     assert FedMatchController(rounds=4, helper_every=1).round_purpose(4) == with_helpers
+    with_one = FedMatchController(rounds=4, helper_every=1, helpers=1).round_purpose(4)
+    assert with_one.startswith("participants train with at most 1 helper each: ")
     without = FedMatchController(rounds=4, helper_every=2, helpers=0)
     assert {without.round_purpose(round_) for round_ in (1, 2)} == {
         "participants train, without helpers"

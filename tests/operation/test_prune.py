@@ -249,6 +249,8 @@ def test_what_is_new_stays_in_a_kit(site, capsys):
     assert not find(site, 180).items
     assert main(["prune", str(site), "--older-than", "90d", "--delete"]) == 0
     assert capsys.readouterr().out == "nothing to remove is older than 90 days\n"
+    assert main(["prune", str(site), "--older-than", "1d"]) == 0
+    assert capsys.readouterr().out == "nothing to remove is older than 1 day\n"
 
 
 @pytest.mark.parametrize("at", [JOB, f"fedward/memory/{RUN}", "fedward/cache"])

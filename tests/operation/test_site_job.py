@@ -43,12 +43,14 @@ def test_rare_classes_are_counted_as_a_run_leaves_them_out() -> None:
     assert notes("ssfl", site()) == [used + "5 of 9 val images, 14 of 14 test images"]
     assert notes("oneshot", site()) == [
         used + "12 of 16 labelled images, 5 of 9 val images, 14 of 14 test images",
-        "the 24 unlabelled images are not used",
+        "the job does not use the 24 unlabelled images",
     ]
 
 
 def test_labels_that_a_job_does_not_use_are_counted() -> None:
-    assert notes("ssfl_server", site())[1:] == ["the labels of the 16 labelled images are not used"]
+    assert notes("ssfl_server", site())[1:] == [
+        "the job does not use the labels of the 16 labelled images"
+    ]
 
 
 @pytest.mark.parametrize(

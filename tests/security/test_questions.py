@@ -287,7 +287,9 @@ def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):
     assert ask(tmp_path, 1, 1) == 7
     assert ask(tmp_path, 0, 2) == 29
     assert ask(tmp_path, 1, 2) == 7
-    assert f"site {HERE}, round 2: 29 labels are due, and people are asked for 7" in caplog.text
+    assert (
+        f"site {HERE}, round 2: the run wants 29 labels, and people are asked for 7" in caplog.text
+    )
     assert ask(tmp_path, 0, 2) == 29, "the same query is answered again"
     assert ask(tmp_path, 1, 2) == 7, "the same query is answered again"
     assert ask(tmp_path, 1, 3) == 0

@@ -381,13 +381,13 @@ def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
 
 
 def _enough_images(policy: Policy, kind: str, different: int) -> Finding:
-    allowed = f"at least {policy.minimum_images} different {kind} images"
+    allowed = f"at least {count(policy.minimum_images, f'different {kind} image')}"
     asked = "the round would use fewer of this site's"
     return Finding("minimum_images", allowed, asked, different >= policy.minimum_images)
 
 
 def _enough_in_a_step(policy: Policy, kind: str, different: int) -> Finding:
-    allowed = f"at least {policy.minimum_batch} different {kind} images in a step"
+    allowed = f"at least {count(policy.minimum_batch, f'different {kind} image')} in a step"
     asked = "the round would take some on fewer here"
     return Finding("minimum_batch", allowed, asked, different >= policy.minimum_batch)
 

@@ -33,6 +33,7 @@ from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
 from fedward.security.sums import MEASURED, image_set
 from fedward.sites import SiteData
+from fedward.text import count
 from fedward.training.device_data import DeviceData
 from fedward.training.features import stored_features
 from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate
@@ -114,10 +115,10 @@ class Client(Respondent):
         device_name = self._device if self.data.device == "auto" else self.data.device
         device = device_of(device_name, f"site {self.name}")
         _log.info(
-            "site %s works on %s with %d CPU threads",
+            "site %s works on %s with %s",
             self.name,
             described(device),
-            self.data.threads,
+            count(self.data.threads, "CPU thread"),
         )
         return Networks(self.experiment, self.algorithm, device)
 

@@ -18,6 +18,7 @@ from fedward.client.memory import site_answers
 from fedward.client.site_data import DataSource
 from fedward.label_kinds import LabelKind, kind_of_labels
 from fedward.sites import SiteData
+from fedward.text import count
 
 _log = logging.getLogger(__name__)
 
@@ -95,9 +96,9 @@ def _noted(
             noted = _present(data, site_file, asked_in(memory, run))
             if noted["labels"] and not hidden_labels:
                 _log.info(
-                    "site %s: %d answers that people gave before this run count as labels",
+                    "site %s: the labels include %s that people gave before this run",
                     data.site,
-                    len(noted["labels"]),
+                    count(len(noted["labels"]), "answer"),
                 )
             records.save(*_BEGINNING, noted)
     return noted

@@ -23,6 +23,7 @@ from fedward.label_kinds import kind_of_labels
 from fedward.labels import Label
 from fedward.security.questions import Query
 from fedward.sites import SiteData
+from fedward.text import count
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +33,12 @@ _NO_RECORD = (
     "place."
 )
 _FEWER_GRANTED = (
-    "site %s, round %d: %d labels are due, and people are asked for %d: the site's policy allows "
-    "no more questions of all runs together (maximum_questions_in_all)."
+    "site %s, round %d: the run wants %s, and people are asked for %d: the site's policy allows no "
+    "more questions of all runs together (maximum_questions_in_all)."
 )
 _LABELS_GONE = (
-    "site %s, round %d: %d labels that it had before are gone from the queue and no longer used. "
-    "If nobody took them back, the queue's file was replaced: put the former one in its place."
+    "site %s, round %d: the queue has lost %s that the run used before. If nobody took any back, "
+    "the queue's file was replaced: put the former one in its place."
 )
 _MOST_SHOWN = 5
 """The most unusable answers that a line of the log shows."""
@@ -114,9 +115,8 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         scores = [float(len(ids) - rank) for rank in range(len(ids))]
         new_questions = queue.request(run, round_, strategy, ids, scores)
         if new_questions:
-            _log.info(
-                "site %s, round %d: %d images wait for an answer", data.site, round_, new_questions
-            )
+            images = count(new_questions, "image")
+            _log.info("site %s, round %d: people are asked about %s", data.site, round_, images)
 
     def answers(asked: Collection[str]) -> Answers:
         return _answers_in(queue, data, asked, frozenset(train_ids), labels_at_start.keys())
@@ -157,14 +157,14 @@ def _answers_in(
     if with_other_classes:
         other_labels = sorted({all_labels[name] for name in with_other_classes})
         why_unusable.append(
-            f"{len(with_other_classes)} answers are not used: "
+            f"{count(len(with_other_classes), 'answer')} cannot be used: "
             f"{', '.join(map(repr, other_labels[:_MOST_SHOWN]))}, where the job's classes are "
-            f"{listed(classes)}. Answer these images again."
+            f"{listed(classes)}. Answer with these instead."
         )
     if not_trained_on:
         why_unusable.append(
-            f"{len(not_trained_on)} answers are not used: their images are not training images of "
-            "the site file."
+            f"{count(len(not_trained_on), 'answer')} cannot be used: the site file names no such "
+            "training image."
         )
     usable = {name for name, verdict in verdicts.items() if verdict.label is not None}
     # Images of one lesion that are answered together are one question.
@@ -226,10 +226,10 @@ def warn_of_nobody(data: SiteData) -> None:
     """Log a warning where a site's file names nobody who gives the labels it lacks."""
     if data.annotation == "none" and len(data.unlabelled):
         _log.warning(
-            "site %s: nobody is asked for the %d labels it lacks. "
+            "site %s: nobody is asked for the %s it lacks. "
             "Set `annotation: queue` in its file to ask people.",
             data.site,
-            len(data.unlabelled),
+            count(len(data.unlabelled), "label"),
         )
 
 
@@ -458,7 +458,8 @@ class SiteLabels:
         chosen = choose(askable, number) if number else ()
         granted = self._grant(Query(self._run, round_, part), chosen)
         if granted < len(chosen):
-            _log.warning(_FEWER_GRANTED, self._site, round_, len(chosen), granted)
+            wanted_labels = count(len(chosen), "label")
+            _log.warning(_FEWER_GRANTED, self._site, round_, wanted_labels, granted)
             chosen = chosen[:granted]
         return replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
 
@@ -486,12 +487,12 @@ class SiteLabels:
             _log.warning("site %s: %s", self._site, reason)
         labels_gone = record.labels.keys() - answers.labels.keys() - answers.cannot_tell
         if labels_gone:
-            _log.warning(_LABELS_GONE, self._site, round_, len(labels_gone))
+            _log.warning(_LABELS_GONE, self._site, round_, count(len(labels_gone), "label"))
         if answers.unasked:
             _log.info(
-                "site %s, round %d: %d answers came after this run had begun, to questions of "
+                "site %s, round %d: %s came after this run had begun, to questions of "
                 "other runs: it uses those that it asks for itself",
                 self._site,
                 round_,
-                answers.unasked,
+                count(answers.unasked, "answer"),
             )

@@ -30,6 +30,7 @@ from fedward.flare.shareables import pack_answer, unpack
 from fedward.protocol.norms import norm
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_ledger import PRIVACY, BudgetUsedError, enter
+from fedward.text import count
 
 _PLAIN_KEYS = frozenset(DXO(DataKind.METRICS, data={}).to_shareable())
 
@@ -85,7 +86,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         round_ = meta.get("round")
         images = meta.get("labelled", 0) + meta.get("unlabelled", 0)
         if images * rule.delta >= 1:
-            _refuse(f"delta below one over {images} images", f"{rule.delta:g}")
+            _refuse(f"delta below one over {count(images, 'image')}", f"{rule.delta:g}")
         kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
         ledger = PRIVACY.file(state_folder(kit), site)
         release = {
@@ -104,7 +105,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         dxo.add_filter_history(type(self).__name__)
         spent = (
             f"epsilon {row['epsilon']:.4g} at delta {rule.delta:g} "
-            f"after {row['releases']} releases of this site"
+            f"after {count(row['releases'], 'release')} of this site"
         )
         noise = f"clipped, noise of sigma {row['sigma']:g} added"
         self.log_info(fl_ctx, f"round {round_}: {noise}; {spent}")

@@ -17,6 +17,7 @@ from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.survey import Survey
 from fedward.methods.workflow import QUERY
+from fedward.text import count
 
 SERVER_TRAINS = "the server trains on its labelled images"
 """What ends a round of a job whose labels are at the server."""
@@ -49,7 +50,8 @@ class FedPerlController(ExperimentController, method="fedperl"):
             peers = "the models that answer an image of noise most like their own"
         if self.settings.peers == "random":
             peers = "models drawn at random"
-        return f"participants train with at most {self.settings.committee} peers each: {peers}"
+        most = count(self.settings.committee, "peer")
+        return f"participants train with at most {most} each: {peers}"
 
 
 class IsoFedController(ExperimentController, method="isofed"):
@@ -126,9 +128,10 @@ class FedMatchController(ExperimentController, method="fedmatch"):
         settings = self.settings
         rounds_since_helpers = round_ % settings.helper_every
         if settings.helpers and not rounds_since_helpers:
+            most = count(settings.helpers, "helper")
             return (
-                f"participants train with at most {settings.helpers} helpers each: the sites whose "
-                "models answer an image of noise most like their own"
+                f"participants train with at most {most} each: the sites whose models answer an "
+                "image of noise most like their own"
             )
         next_helpers = round_ - rounds_since_helpers + settings.helper_every
         if not settings.helpers or next_helpers > settings.rounds:

@@ -100,7 +100,7 @@ Of this model, on each site's test images.
 | | |
 |---|---|
 | run | `{run}`, ended {ended} |
-| method | {method}, {rounds} rounds, seed {seed} |
+| method | {method}, {rounds}, seed {seed} |
 | model | SHA-256 `{sha256}`, of the weights in the run folder |
 | experiment | SHA-256 `{experiment}` |
 | audit log | SHA-256 `{audit}`, last line `{last}` |
@@ -182,7 +182,7 @@ class ModelCard:
             run=_cell(info.id),
             ended=_cell(f"{info.ended}"),
             method=_cell(info.method),
-            rounds=self.round,
+            rounds=count(self.round, "round"),
             seed=info.seed,
             sha256=self.model.sha256,
             experiment=spec.digest,

@@ -227,7 +227,7 @@ def _predict(options: argparse.Namespace) -> int:
         complain(note)
     summary = count(outcome.files, outcome.kind.removesuffix("s"))
     if outcome.kind == "files":
-        summary += f" (means over {outcome.images} images)"
+        summary += f" (means over {count(outcome.images, 'image')})"
     if options.refer_below is not None:
         summary += f", {outcome.to_refer} to refer"
     print(f"{summary}: {options.out}")

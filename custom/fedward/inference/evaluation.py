@@ -28,6 +28,7 @@ from fedward.label_kinds import LabelKind
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
 from fedward.sites.assemble import require_one_label
+from fedward.text import count
 from fedward.training.machine import device_of, threads_limited
 
 Split = Literal["test", "val", "train"]
@@ -154,10 +155,9 @@ def _site_data(site_file: Path, spec: DataSpec, cache: Path) -> SiteData:
     unused_rows = sum(row.counted for row in data.rejected)
     if unused_rows:
         _log.warning(
-            "site %s: %d rows cannot be used and are in no number; "
-            "`fedward doctor SITE_FILE` lists them",
+            "site %s: %s cannot be used or counted; `fedward doctor SITE_FILE` says why",
             data.site,
-            unused_rows,
+            count(unused_rows, "row"),
         )
     return data
 

@@ -18,6 +18,7 @@ from fedward.errors import ConfigError, RunError, interruption
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import appears_whole
 from fedward.seeds import torch_generator
+from fedward.text import count
 
 INPUT = "image"
 """Name of an ONNX file's input, (N, channels, size, size) float32 in [0, 1]."""
@@ -160,7 +161,7 @@ def _require_agreement(
             raise RunError(
                 f"{kind} of net {model.experiment.net}",
                 "Use another format: this network computes what this one cannot hold.",
-                expected=f"its probabilities of {number} images",
+                expected=f"its probabilities of {count(number, 'image')}",
                 found=f"{found:.300}",
             )
 

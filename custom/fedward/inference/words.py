@@ -6,6 +6,7 @@ from typing import Any
 from fedward.errors import listed
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.terminal import fold
+from fedward.text import count
 
 _REFER = 0.9
 """The threshold of referral that is shown for each class of a multi-label model."""
@@ -79,7 +80,7 @@ def _calibration(evaluation: Mapping[str, Any]) -> Iterator[str]:
         yield f"{indent}no temperature follows from the validation images"
     if tempered:
         error = f"{tempered['calibration_error']:.3f} at temperature {tempered['value']:.2f}"
-        yield f"{indent}{error}, by {tempered['images']} validation images"
+        yield f"{indent}{error}, by {count(tempered['images'], 'validation image')}"
         if tempered["calibration_error"] > evaluation["calibration_error"]:
             yield f"{indent}which is worse: use no temperature"
     yield f"{'risk-coverage area':<20}{evaluation['risk_coverage_area']:.3f}"

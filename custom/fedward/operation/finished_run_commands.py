@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fedward.errors import ConfigError, FedwardError
 from fedward.operation.folders import is_kit
 from fedward.terminal import complain, one_line
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.storage.info import RunInfo
@@ -267,7 +268,7 @@ def _prune(options: argparse.Namespace) -> int:
     for kept in found.kept:
         _print_item("stays", kept.reason, options.folder, kept.path)
     if not found.items:
-        print(f"nothing to remove is older than {options.older_than} days")
+        print(f"nothing to remove is older than {count(options.older_than, 'day')}")
     elif options.delete:
         print(f"{_megabytes(total)}  removed")
     else:

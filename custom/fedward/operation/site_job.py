@@ -15,6 +15,7 @@ from fedward.methods import job_of
 from fedward.methods.survey import Survey
 from fedward.sites import Images, SiteData
 from fedward.sites.data_file import read_data_file
+from fedward.text import count
 
 _ANSWERS = {
     "none": "nobody answers",
@@ -72,11 +73,13 @@ def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequen
     notes += unread
     answers = len(data.labelled) - labels_in_data
     if answers:
-        notes.append(f"{answers} answers that people gave count as labels")
+        notes.append(f"the labels include {count(answers, 'answer')} that people gave")
     if algorithm.requirements.plain_images and len(data.unlabelled):
-        notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
+        unlabelled = count(len(data.unlabelled), "unlabelled image")
+        notes.append(f"the job does not use the {unlabelled}")
     if algorithm.requirements.hidden_labels and len(data.labelled):
-        notes.append(f"the labels of the {len(data.labelled)} labelled images are not used")
+        labelled = count(len(data.labelled), "labelled image")
+        notes.append(f"the job does not use the labels of the {labelled}")
     active = None if isinstance(algorithm, Survey) else algorithm.active
     if active is not None:
         own = 0 if data.annotation == "oracle" else len(data.labelled)
@@ -86,9 +89,11 @@ def job_notes(experiment: Experiment, data: SiteData, site_file: Path) -> Sequen
         # The first ones are asked for as well, where the site does not have them.
         first = max(active.initial_labels(pool), own)
         asked = active.labels_wanted(active.rounds, pool, first) - own
-        notes.append(f"it has {own} labels and asks for {asked}; {_ANSWERS[data.annotation]}")
+        labels = count(own, "label")
+        notes.append(f"it has {labels} and asks for {asked}; {_ANSWERS[data.annotation]}")
     return notes
 
 
 def _used(split: str, images: Images) -> str:
-    return f"{len(images_of_common_classes(images))} of {len(images)} {split} images"
+    used = len(images_of_common_classes(images))
+    return f"{used} of {count(len(images), f'{split} image')}"

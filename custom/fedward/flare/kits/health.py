@@ -14,6 +14,7 @@ from fedward.errors import FedwardError
 from fedward.flare.classes import KIT_PRESENCE
 from fedward.flare.kits.kit import Kit, open_kit
 from fedward.flare.kits.presence import RECENT, Presence
+from fedward.text import count
 
 KIT_VARIABLE = "FEDWARD_KIT"
 """Environment variable: the participant's kit."""
@@ -44,8 +45,8 @@ def connected(kit: Kit) -> tuple[bool, str]:
         for name, last in sorted(presence.sites.items())
         if now - last > RECENT
     ]
-    site_count = len(presence.sites)
-    evidence = f"port {kit.port}, {site_count - len(silent)} of {site_count} sites in contact"
+    heard = len(presence.sites) - len(silent)
+    evidence = f"port {kit.port}, {heard} of {count(len(presence.sites), 'site')} in contact"
     if silent:
         evidence += f"; silent for {', '.join(silent)}"
     return True, evidence

@@ -13,6 +13,7 @@ from fedward.errors import reason_of
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit
 from fedward.terminal import one_line
+from fedward.text import count
 
 NEEDED = ("certificate", "key pair")
 """Rows that must not have failed for a TLS handshake to be tried."""
@@ -78,7 +79,7 @@ def _key_mode(kit: Kit) -> Row:
         "private key",
         expected=private.SECRET.expected,
         found="; ".join(open_files),
-        remedy="chmod 600 them; if others may have read one, ask for a new kit.",
+        remedy="Run chmod 600 on these files. If others may have read one, ask for a new kit.",
     )
 
 
@@ -129,7 +130,7 @@ def _validity(row_name: str, certificate: x509.Certificate, now: datetime) -> Ro
     if end < now:
         found = f"expired on {end:%Y-%m-%d}"
         return failed(row_name, expected="not expired", found=found, remedy=_RENEW)
-    found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
+    found = f"{count((end - now).days, 'day')}, until {end:%Y-%m-%d}"
     if end - now < _SOON:
         expected = f"{_SOON.days} days or more"
         return warning(row_name, expected=expected, found=found, remedy=_RENEW)

@@ -157,7 +157,7 @@ def _start_script(file: Path) -> Row:
     if wrong_lines:
         found = "; ".join(map(one_line, wrong_lines))
     elif path_lines:
-        found = "the line, elsewhere"
+        found = "that line, in another place"
     else:
         found = "no such line"
     return failed(
@@ -199,7 +199,7 @@ def _job_imports(kit: Kit, runtime: Runtime, launcher_args: dict[str, Any]) -> R
         return failed("job imports", expected=expected, found=found, remedy=remedy)
     remedy = (
         f'Write {_SAFE_PATH}: "1" into env of {STUDY_RUNTIME_FILE}. '
-        "Without it only the image decides."
+        "Without it, the image alone decides what is imported."
     )
     return warning("job imports", expected=expected, found=found, remedy=remedy)
 

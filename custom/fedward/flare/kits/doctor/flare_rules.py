@@ -112,8 +112,8 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
             expected="no classes but fedward's",
             found=f"{file} with classes of this site's own: {', '.join(sorted(additions))}",
             remedy=(
-                "The app check lets no job name them. "
-                "Where it is taken out, jobs build them with any arguments."
+                "Remove them if this site does not need them. The app check lets no job name them; "
+                "without it, jobs could build them with any arguments."
             ),
         )
     return done("allow list", f"{file} admits {len(required)} classes, each by name")
@@ -185,7 +185,7 @@ def _launcher(kit: Kit) -> Row:
         return warning(
             "launcher",
             expected=f"{wanted}, which starts killed processes again",
-            found=f"{paths[0]}: the runtime starts jobs, and none again",
+            found=f"{paths[0]}, which starts no killed process again",
             remedy=(
                 "Send jobs with fedward submit --supervise: "
                 "it continues a run whose process was killed."
@@ -216,7 +216,7 @@ def check_console(kit: Kit) -> Row:
         "console",
         expected=f"{script.name} that runs {CONSOLE}",
         found="FLARE's own console, in which the server chooses files of yours",
-        remedy="Copy the script from a newly provisioned kit; `fedward` itself is not concerned.",
+        remedy="Copy the script from a newly provisioned kit. `fedward` itself needs no change.",
     )
 
 
@@ -227,7 +227,8 @@ def _log_streaming(kit: Kit, resources: dict[str, Any]) -> Row:
         "logs",
         expected="logs that stay at the site",
         found=(
-            "allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows"
+            "allow_log_streaming: FLARE sends the logs of jobs to the server, and errors in them "
+            "quote paths and rows"
         ),
         remedy=f'Set "allow_log_streaming": false in {kit.resources.name}.',
     )
@@ -270,7 +271,7 @@ def _logs(kit: Kit) -> Row:
     return warning(
         "log files",
         expected=" and ".join(missing),
-        found=f"{name} without",
+        found=f"{name} lacks them",
         remedy=(
             "Copy the file from a newly provisioned kit: a job could write entries of its own into "
             "this participant's logs."

@@ -28,8 +28,8 @@ _TLS = "TLS"
 _MUTUAL = "mutual TLS"
 
 _ANOTHER_SERVICE = (
-    "Another service or project answers, or a proxy that opens TLS; "
-    "the port must be reached unopened."
+    "Another service or project answers, or a proxy that decrypts TLS. "
+    "Correct the address, or exempt this port from the proxy."
 )
 _VERIFICATION_ERRORS = {
     9: (
@@ -146,7 +146,7 @@ def _open_port(kit: Kit) -> Row:
         return warning(
             "port",
             expected=expected,
-            found=f"it is open, by whom is unknown, {evidence}",
+            found=f"it is open, and nothing says who holds it: {evidence}",
             remedy=(
                 f"Copy the component fedward_presence into {kit.resources.name} "
                 "from a newly provisioned kit."
@@ -176,8 +176,8 @@ def _closed_port(kit: Kit, error: OSError) -> Row:
         expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
         found=error.strerror or str(error),
         remedy=(
-            "Refused: is the server started, and is this its port? "
-            "Timed out: a firewall lets nothing out to it."
+            "If the connection was refused, check that the server runs and that this is its port. "
+            "If it timed out, have the firewall let connections out to this port."
         ),
     )
 
@@ -204,8 +204,8 @@ def _tls(kit: Kit) -> list[Row]:
                 expected="a server that accepts the kit's certificate",
                 found=getattr(error, "reason", None) or error.strerror or str(error),
                 remedy=(
-                    "The kit is of another provisioning than the server, or expired; "
-                    "or no FLARE server is at this port."
+                    "Ask for a new kit if this one has expired or is of another provisioning than "
+                    "the server. Otherwise check that a FLARE server listens at this port."
                 ),
             )
         ]
@@ -238,7 +238,7 @@ def _demands_certificate(kit: Kit) -> Row:
         return skipped(_MUTUAL, str(error))
     return warning(
         _MUTUAL,
-        expected="a server that refuses who shows no certificate",
+        expected="a server that refuses clients without a certificate",
         found="one that accepts everybody",
         remedy=(
             "Tell the project's administrator: the server's connection_security should be mtls."

@@ -117,7 +117,7 @@ def _draws(kit: Kit, policy: Policy) -> Row:
         return warning(
             "draws",
             expected="secret",
-            found="seed: whoever knows a job knows which images each step was of",
+            found="seed: whoever knows a job can tell which images each step used",
             remedy=f"Set draws: secret in {POLICY_IN_KIT}, unless this is a test.",
         )
     try:

@@ -12,6 +12,7 @@ from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import half_line, spent
 from fedward.sites.check import described
 from fedward.sites.site_file import SERVER, find_site_file
+from fedward.text import count
 
 
 def check_data(kit: Kit) -> list[Row]:
@@ -49,7 +50,7 @@ def _data(kit: Kit, site_file: Path, note: str) -> Row:
             "data",
             expected=error.expected,
             found=f"{error.problem}: {error.found}" if error.found else error.problem,
-            remedy="Jobs run in containers with paths of their own: look whether they are mounted.",
+            remedy="Jobs run in containers with their own paths: check whether they are mounted.",
         )
     return done("data", f"local/{site_file.name}: {summary}\n{note}")
 
@@ -77,11 +78,11 @@ def check_budget(kit: Kit) -> list[Row]:
                 "ledger",
                 expected="whole lines",
                 found=(
-                    f"{ledger.name} ends in half a line of {len(torn_line)} bytes, "
+                    f"{ledger.name} ends in half a line of {count(len(torn_line), 'byte')}, "
                     "which a crash left"
                 ),
                 remedy=(
-                    "Nothing: no update left with it, it does not count, "
+                    "You need do nothing: no update left the site with it, it does not count, "
                     "and the next release quotes it."
                 ),
             )
@@ -101,8 +102,9 @@ def _noise(scope: str, rule: Rule, releases: list[float]) -> Row:
     total = epsilon(releases, rule.delta)
     releases_left = rule.releases_left(releases)
     found = (
-        f"{scope}: one release costs epsilon {cost:.3g}, {len(releases)} have spent {total:.4g} "
-        f"of {rule.max_epsilon:g} at delta {rule.delta:g}, {releases_left} are left"
+        f"{scope}: one release costs epsilon {cost:.3g}; {count(len(releases), 'release')} spent "
+        f"{total:.4g} of {rule.max_epsilon:g} at delta {rule.delta:g}; "
+        f"releases left: {releases_left}"
     )
     if releases_left:
         return done("noise", found)
