@@ -262,6 +262,7 @@ def test_the_report_says_where_the_labels_were(straight: Path, tmp_path: Path) -
     assert "without labels at 2 sites; the images never left them." in sheet
     alone = run_local(server_labels("fedavg", rounds=1), tmp_path / "alone", sites=SITES)
     sheet = unescape(render_sheet(Run.load(alone)))
+    sheet = " ".join(sheet.split())
     assert "It was trained with labelled images of the server's own. " in sheet
     assert "It learned from 33 images with a label at the server. It was tested on" in sheet
     assert "It was tested at 2 sites, and no site trained it." in sheet
