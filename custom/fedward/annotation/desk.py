@@ -196,7 +196,7 @@ class Desk:
             again: whether it stays even if they have.
         """
         with self._database.reading() as database:
-            shown = self._shown(database)
+            shown = self._shown(questions(database, self.rules, self._classes))
             skipped = _skipped(database, annotator)
             waiting = _waiting(shown, annotator, skipped)
             reader_checks = self._checks(database, annotator, shown, waiting)
@@ -253,7 +253,7 @@ class Desk:
         left out, so that nobody looks up what they said.
         """
         with self._database.reading() as database:
-            shown = self._shown(database)
+            shown = self._shown(questions(database, self.rules, self._classes))
             waiting = _waiting(shown, annotator, _skipped(database, annotator))
             reader_checks = self._checks(database, annotator, shown, waiting)
         coming_again = {self.rules.together(check.sample_id) for check in reader_checks.due}
@@ -272,10 +272,10 @@ class Desk:
                 answers.append(given)
         return sorted(answers, key=lambda answer: answer.time, reverse=True)
 
-    def _shown(self, database: sqlite3.Connection) -> list[Question]:
-        """Return the questions asked at present that can be shown, the most wanted first."""
+    def _shown(self, every_question: Sequence[Question]) -> list[Question]:
+        """Return the questions asked at present that can be shown, in the order given."""
         shown = []
-        for question in questions(database, self.rules, self._classes):
+        for question in every_question:
             requests = tuple(
                 request for request in question.open if request.sample_id in self._known_ids
             )
@@ -422,14 +422,14 @@ class Desk:
         """
         if not self.rules.has_checks:
             return "question"
-        shown = self._shown(database)
+        # A question may have been withdrawn, or its image may have vanished, while it came again.
+        every_question = questions(database, self.rules, self._classes)
+        shown = self._shown(every_question)
         waiting = _waiting(shown, message.annotator, _skipped(database, message.annotator))
         reader_checks = self._checks(database, message.annotator, shown, waiting)
         images = self.rules.together(message.sample_id)
         asked_images = {question.images for question in shown}
         is_known = images not in asked_images and not self.rules.known.keys().isdisjoint(images)
-        # A question may have been withdrawn, or its image may have vanished, while it came again.
-        every_question = questions(database, self.rules, self._classes)
         is_answered = any(
             question.by(message.annotator) is not None
             for question in (reader_checks.known if is_known else every_question)
