@@ -27,9 +27,9 @@ def test_rows_of_selffed_do_equal_work() -> None:
     """A site sees as many images in each, and one centralised site as many as three."""
     study = read_study(ROOT / "benchmarks" / "studies" / "selffed_splits.json")
     for row in study.rows:
-        settings = method_of(study.experiment(Cell("10 %", row, 101))).settings
+        settings = method_of(study.experiment(Cell("10 %", row, 121))).settings
         sites = 3 if row == "central" else 1
-        assert settings.rounds * settings.images_per_round == 120 * 512 * sites
+        assert settings.rounds * settings.images_per_round == 120 * 1024 * sites
         assert (settings.batch, settings.learning_rate) == (16, 1e-3)
 
 
