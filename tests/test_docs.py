@@ -15,6 +15,7 @@ import pytest
 
 import fedward
 from fedward.cli import main
+from fedward.storage.rows import LOGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
@@ -84,6 +85,12 @@ def test_the_reference_hides_no_field() -> None:
         and not isinstance(after, ast.Expr)
     ]
     assert hidden == []
+
+
+def test_the_page_of_jobs_has_every_log_of_a_run() -> None:
+    page = (ROOT / "docs" / "federation_jobs.md").read_text()
+    table = page.partition("## What a run folder holds")[2]
+    assert [name for name in LOGS if f"`{name}.jsonl`" not in table] == []
 
 
 def test_the_notebook_learns_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
