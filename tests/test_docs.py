@@ -15,6 +15,7 @@ import pytest
 
 import fedward
 from fedward.cli import main
+from fedward.security.policy import Policy
 from fedward.storage.rows import LOGS
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,18 @@ def test_the_reference_hides_no_field() -> None:
         and not isinstance(after, ast.Expr)
     ]
     assert hidden == []
+
+
+def test_the_page_of_policies_has_every_rule_with_its_default() -> None:
+    page = (ROOT / "docs" / "policy.md").read_text()
+    on_page = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert set(on_page) == set(Policy.model_fields)
+    defaults = Policy().model_dump()
+    in_words = {"methods", "nets", "extensions"}  # lists of names
+    for rule in set(on_page) - in_words:
+        default = defaults[rule]
+        text = default if isinstance(default, str) else json.dumps(default)
+        assert on_page[rule].strip("`") == text.removesuffix(".0"), rule
 
 
 def test_the_page_of_jobs_has_every_log_of_a_run() -> None:
