@@ -1,11 +1,17 @@
-"""Which of FLARE's transports use an HTTP proxy, as docs/network.md says."""
+"""What docs/network.md says of FLARE: which transports use an HTTP proxy, and where 443 is set."""
 
+import re
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
+import yaml
+
+from fedward.flare.kits.kit import open_kit
+from provisioned import PROJECT
 
 CONNECT = """
 import sys, threading
@@ -57,3 +63,21 @@ def test_only_grpc_asks_an_http_proxy(scheme, proxied):
         finally:
             client.kill()
             client.wait()
+
+
+def test_sites_and_people_may_connect_to_a_port_that_a_firewall_redirects(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
+    (written,) = re.findall(r"`connect_to:\s+({[^}]*})`", page)
+    redirected = yaml.safe_load(written.replace("SERVER", "localhost"))
+    assert redirected == {"host": "localhost", "port": 443}
+    project = yaml.safe_load(PROJECT.read_text())
+    kept = ("localhost", "hospital-a", "lead@hospital-a.org")
+    project["participants"] = [each for each in project["participants"] if each["name"] in kept]
+    for participant in project["participants"][1:]:
+        participant["connect_to"] = redirected
+    file = tmp_path / "project.yml"
+    file.write_text(yaml.safe_dump(project, sort_keys=False))
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force"]
+    subprocess.run([*command, "-p", file, "-w", tmp_path], check=True, capture_output=True)
+    kits = tmp_path / "fedward" / "prod_00"
+    assert [open_kit(kits / name).port for name in kept] == [8002, 443, 443]
