@@ -502,8 +502,9 @@ def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
     )
     low = {**results.records, upper.cell: replace(upper, test=lower.test)}
     rows = rows_of(tables(Results(results.study, low)))
+    why = "withheld: Accuracy: all labels are not shown to beat few"
     for title in ("Lower", "**SSFL**", "Upper"):
-        assert rows[title][2].startswith("withheld: Accuracy: bounds not apart: +0.095 [")
+        assert rows[title][2].startswith(f"{why}, +0.095 [")
     assert "upper bound: the best row with all labels" not in rows
 
 

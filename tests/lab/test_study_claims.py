@@ -210,7 +210,12 @@ def test_a_claim_on_a_grid_needs_every_cell_to_meet_the_rules() -> None:
         for cell, record in lines.items()
     }
     results = results_of(study, strong)
-    assert " (1-3), so nothing is concluded on methods there." in notes(results, [results])
+    text = notes(results, [results])
+    assert (
+        "- **Regime**: nothing is concluded on methods in these variants:\n"
+        "    - *1-3*: all labels in the federation are not shown to beat "
+    ) in text
+    assert "**not judged**, see **Regime**." in text
 
 
 @pytest.mark.parametrize(
@@ -329,7 +334,13 @@ def test_only_the_metric_that_still_changes_gets_no_sentence() -> None:
     accuracy, macro = sentences(results, [results])
     assert "**shown**" in accuracy
     assert "**not judged**, *SSFL*: not converged" in macro
-    assert "\n    - *SSFL*, Macro F1: twice the rounds change it by " in notes(results, [results])
+    text = notes(results, [results])
+    assert "**Values that have not converged.** Twice the rounds change them by half" in text
+    assert (
+        "\n| not converged | Accuracy | Macro F1 |\n|---|--:|--:|\n| SSFL |  | 0.180 (0.023) |"
+        in text
+    )
+    assert "converged" not in notes(results_of(both), [results_of(both)])
 
 
 def test_doubled_rounds_are_in_no_mean() -> None:
@@ -461,7 +472,8 @@ def test_an_upper_row_below_a_reference_is_not_the_upper_bound() -> None:
     """The upper row does not beat the lower one; a reference does, and is the bound."""
     study = study_of(claims=[BETTER])
     weak = lines_of(study, {"upper": 0.6})
-    assert own_bounds_refusal(results_of(study, weak), "all", "accuracy").startswith("bounds not")
+    refusal = own_bounds_refusal(results_of(study, weak), "all", "accuracy")
+    assert refusal.startswith("all labels are not shown to beat few, ")
     kind = Reference("features", "lda", "pooled", "all")
     strong = {**weak, **reference(study, [0.9, 0.91, 0.89, 0.9, 0.9], kind)}
     best = upper_bound(results_of(study, strong), "all", "accuracy")
@@ -543,7 +555,10 @@ def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
         refusal = bounds_refusal(here, variant, "f1_macro")
         assert refusal.endswith("in the same runs of *Bounded*")
         assert bounds_refusal(here, variant, "accuracy") == ""
-    assert "| fixed | 5 | withheld: bounds not apart" in further_tables(here)
+    assert "| fixed | 5 | withheld | withheld |" in further_tables(here)
+    text = notes(here, [here])
+    assert "**Values that are withheld.** A number is the difference of all labels from few" in text
+    assert "| withheld | Accuracy | Macro F1 |\n|---|--:|--:|\n| fixed |  | +0." in text
     spelt = {"few/{seed}": "images.npz --labelled=.10 --sites 3 --seed {seed}"}
     respelt = loose.model_copy(update={"sites": {**SITES, **spelt}})
     refusal = bounds_refusal(results_of(respelt, ours, there), "fixed", "f1_macro")
@@ -585,7 +600,8 @@ def test_a_variant_without_bounds_of_its_own_has_those_of_the_first() -> None:
         cell = Cell("first", "upper", seed)
         lines[cell] = with_test(lines[cell], f1_macro=0.6)
     results = results_of(study, lines)
-    assert bounds_refusal(results, "other", "f1_macro").startswith("bounds not apart")
+    refusal = bounds_refusal(results, "other", "f1_macro")
+    assert refusal.startswith("all labels are not shown to beat few, ")
     assert bounds_refusal(results, "other", "accuracy") == ""
     assert not bounds_unknown(results, "other")
 

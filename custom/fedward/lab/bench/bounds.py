@@ -11,6 +11,9 @@ from fedward.lab.bench.markdown import gap_text
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import Results, test_values
 
+NOT_APART = "all labels are not shown to beat few, "
+"""How the text begins that has the difference of the two bounds, where this withholds a metric."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -139,7 +142,7 @@ def own_bounds_refusal(results: Results, variant: str, metric: str) -> str:
         return "a single seed"
     if interval_above_zero(upper_values, lower_values):
         return ""
-    return f"bounds not apart: {gap_text(paired_difference(upper_values, lower_values))}"
+    return f"{NOT_APART}{gap_text(paired_difference(upper_values, lower_values))}"
 
 
 def _values_of_bounds(

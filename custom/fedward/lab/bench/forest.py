@@ -163,7 +163,9 @@ class _Line:
     """A line of the picture: words alone, or a difference."""
 
     texts: tuple[str, ...]
-    difference: Difference | None
+    difference: Difference | None = None
+    is_title: bool = False
+    """Whether the words are the title of a variant."""
 
     @property
     def height(self) -> float:
@@ -174,9 +176,9 @@ def _lines(groups: list[Group]) -> list[_Line]:
     lines = []
     for group in groups:
         if group.title:
-            lines.append(_Line((group.title,), None))
+            lines.append(_Line((group.title,), is_title=True))
         if group.refusal:
-            lines.append(_Line(tuple(wrap(f"withheld: {group.refusal}", _NAME_LENGTH)), None))
+            lines.append(_Line(tuple(wrap(f"withheld: {group.refusal}", _NAME_LENGTH))))
         for difference in group.differences:
             lines.append(_Line(tuple(wrap(difference.title, _NAME_LENGTH)), difference))
     return lines
@@ -187,11 +189,11 @@ def _draw_line(axes: Any, line: _Line, place: float) -> None:
     difference = line.difference
     outside = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8.5}
     text = "\n".join(line.texts)
-    if difference is None:
-        axes.text(-0.03, place, text, ha="right", color=INK, fontweight="bold", **outside)
-        return
-    weight = "bold" if difference.is_own else "normal"
+    is_bold = line.is_title or (difference is not None and difference.is_own)
+    weight = "bold" if is_bold else "normal"
     axes.text(-0.03, place, text, ha="right", color=INK, fontweight=weight, **outside)
+    if difference is None:
+        return
     number = _number(difference.gap)
     colour = _colour(difference)
     axes.text(1.03, place, number, ha="left", color=INK, **outside)

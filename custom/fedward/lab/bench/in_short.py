@@ -140,8 +140,8 @@ def _of_references(results: Results) -> str:
     name = title.removeprefix("reference: ")
     values = [chosen_value(record, metric) for record in by_seed.values()]
     return (
-        f"The reference with few labels that is best on validation images, {name}, has "
-        f"{interval_text(values, metric)}."
+        f"The reference with few labels that is best on validation images is *{name}*. Its "
+        f"{metric_name(metric)} on test images is {interval_text(values, metric)}."
     )
 
 

@@ -2,24 +2,30 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedward.lab.bench.bounds import upper_bound
+from fedward.lab.bench.bounds import NOT_APART, upper_bound
 from fedward.lab.bench.by_group import half_width_over_groups
-from fedward.lab.bench.convergence import NOT_CONVERGED, NOT_SHOWN, unconverged
+from fedward.lab.bench.convergence import (
+    NOT_CONVERGED,
+    NOT_SHOWN,
+    change_by_doubling,
+    half_interval,
+    unconverged,
+)
 from fedward.lab.bench.evidence import (
     NO_BOUNDS,
     bounds_refusal,
     bounds_unknown,
     regime_refusal,
 )
-from fedward.lab.bench.markdown import metric_name
+from fedward.lab.bench.markdown import Table, metric_name
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.repetition import data_varied
-from fedward.lab.bench.results import Results
+from fedward.lab.bench.results import Results, chosen_value
 from fedward.lab.bench.verdicts import sentences
 
 
 def notes(results: Results, studies_on_page: Sequence[Results]) -> str:
-    """Return the list under a table that says what its numbers support.
+    """Return what a study's numbers support: a list, then tables of values that allow nothing.
 
     Args:
         results: of the study.
@@ -31,16 +37,17 @@ def notes(results: Results, studies_on_page: Sequence[Results]) -> str:
         _group_note(results),
         _regime_note(results),
         _unknown_bounds_note(results),
-        _withheld_note(results),
-        _upper_bound_note(results),
-        _convergence_note(results),
-        _start_note(results),
         *(
             sentences(results, studies_on_page)
             or ["**Claims**: none stood in the study before it ran."]
         ),
+        _upper_bound_note(results),
+        _convergence_note(results),
+        _start_note(results),
     ]
-    return "\n".join(f"- {text}" for text in texts if text)
+    listed = "\n".join(f"- {text}" for text in texts if text)
+    parts = [listed, _unconverged_values(results), _withheld_values(results)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def caption(results: Results) -> str:
@@ -82,13 +89,20 @@ def _group_note(results: Results) -> str:
 
 
 def _regime_note(results: Results) -> str:
+    """Return where nothing is concluded on methods, with a line for each reason if it differs."""
     refusals = {
         variant: regime_refusal(results, variant)
         for variant in dict.fromkeys(variant for variant, _ in results.rows_that_ran())
     }
-    texts = _by_text(results, refusals)
-    where = "" if all(refusals.values()) else " there"
-    return f"**Regime**: {texts}, so nothing is concluded on methods{where}." if texts else ""
+    by_reason = _titles_by_text(results, refusals)
+    if not by_reason:
+        return ""
+    if len(by_reason) == 1 and all(refusals.values()):
+        (reason,) = by_reason
+        return f"**Regime**: {reason}, so nothing is concluded on methods."
+    lines = [f"    - *{'; '.join(titles)}*: {reason}." for reason, titles in by_reason.items()]
+    where = "" if all(refusals.values()) else " in these variants"
+    return "\n".join([f"**Regime**: nothing is concluded on methods{where}:", *lines])
 
 
 def _unknown_bounds_note(results: Results) -> str:
@@ -101,19 +115,6 @@ def _unknown_bounds_note(results: Results) -> str:
     where = "here" if all(unknown.values()) else "there"
     conclusion = f"so nothing {where} says what unlabelled images are worth"
     return f"**Bounds**: {text}, {conclusion}." if text else ""
-
-
-def _withheld_note(results: Results) -> str:
-    """Return which metrics are withheld, and why."""
-    lines = []
-    for metric in results.study.metrics:
-        refusals = {
-            variant: bounds_refusal(results, variant, metric) for variant in results.study.variants
-        }
-        text = _by_text(results, refusals)
-        if text:
-            lines.append(f"    - {metric_name(metric)}: {text}.")
-    return "\n".join(["**Withheld** metrics:", *lines]) if lines else ""
 
 
 def _upper_bound_note(results: Results) -> str:
@@ -132,35 +133,68 @@ def _upper_bound_note(results: Results) -> str:
 
 
 def _convergence_note(results: Results) -> str:
-    """Return the rows whose convergence is not shown, and a line for each value that moves."""
+    """Return the rows whose convergence is not shown."""
     study = results.study
     not_shown: list[str] = []
-    moving: list[str] = []
     trained_rows = 0
     for variant, row in results.rows_that_ran():
-        title = study.name_of(variant, row)
         records = results.repetitions(variant, row)
         doubled = results.doubled(variant, row)
-        texts = {metric: unconverged(records, doubled, metric) for metric in study.metrics}
+        texts = [unconverged(records, doubled, metric) for metric in study.metrics]
         if any(record.rounds > 1 for record in records):
             trained_rows += 1
-        if NOT_SHOWN in texts.values():
-            not_shown.append(title)
-        for metric, text in texts.items():
-            if text and text != NOT_SHOWN:
-                reason = text.removeprefix(NOT_CONVERGED)
-                moving.append(f"    - *{title}*, {metric_name(metric)}: {reason}.")
-    parts = []
-    if not_shown and len(not_shown) < trained_rows:
-        parts.append(f"not shown for {_listed([f'*{title}*' for title in not_shown])}")
-    elif not_shown:
-        parts.append(f"shown for no row that trains, as {_lacking(results)}")
-    if moving:
-        parts.append("these values have not converged:")
-    if not parts:
+        if NOT_SHOWN in texts:
+            not_shown.append(f"*{study.name_of(variant, row)}*")
+    if not not_shown:
         return ""
-    ending = "" if moving else "."
-    return "\n".join([f"**Convergence**: {'; '.join(parts)}{ending}", *moving])
+    if len(not_shown) < trained_rows:
+        return f"**Convergence**: not shown for {_listed(not_shown)}."
+    return f"**Convergence**: shown for no row that trains, as {_lacking(results)}."
+
+
+def _unconverged_values(results: Results) -> str:
+    """Return a table of the values that twice the rounds change by too much; empty without any."""
+    study = results.study
+    table = Table(["not converged", *map(metric_name, study.metrics)])
+    for variant, row in results.rows_that_ran():
+        cells = [_too_large_change(results, variant, row, metric) for metric in study.metrics]
+        if any(cells):
+            table.add(study.name_of(variant, row), *cells)
+    if not table.lines:
+        return ""
+    return (
+        "**Values that have not converged.** Twice the rounds change them by half of their "
+        "interval or more. The table has this change and, in brackets, half the interval.\n\n"
+        f"{table.markdown()}"
+    )
+
+
+def _too_large_change(results: Results, variant: str, row: str, metric: str) -> str:
+    """Return how far twice the rounds change a value; empty if it is not known to be too far."""
+    records = results.repetitions(variant, row)
+    doubled = results.doubled(variant, row)
+    if not unconverged(records, doubled, metric).startswith(NOT_CONVERGED):
+        return ""
+    change = change_by_doubling(records, doubled, metric)
+    half = half_interval([chosen_value(record, metric) for record in records])
+    return f"{change:.3f} ({half:.3f})"
+
+
+def _withheld_values(results: Results) -> str:
+    """Return a table of the variants and metrics that are withheld; empty without any."""
+    study = results.study
+    table = Table(["withheld", *map(metric_name, study.metrics)])
+    for name, variant in study.variants.items():
+        reasons = [bounds_refusal(results, name, metric) for metric in study.metrics]
+        if any(reasons):
+            cells = [reason.removeprefix(NOT_APART) for reason in reasons]
+            table.add(variant.title or "all rows", *cells)
+    if not table.lines:
+        return ""
+    return (
+        "**Values that are withheld.** A number is the difference of all labels from few, which is "
+        f"not shown to be above 0.\n\n{table.markdown()}"
+    )
 
 
 def _start_note(results: Results) -> str:
@@ -198,15 +232,20 @@ def _by_text(results: Results, text_of: Mapping[str, str]) -> str:
         results: of the study.
         text_of: variant -> text; empty ones are left out.
     """
+    parts = []
+    for text, titles in _titles_by_text(results, text_of).items():
+        is_of_all = len(titles) == len(text_of)
+        parts.append(text if is_of_all else f"{text} ({_listed(titles)})")
+    return "; ".join(parts)
+
+
+def _titles_by_text(results: Results, text_of: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return text -> the titles of its variants; empty texts are left out."""
     titles_of: dict[str, list[str]] = {}
     for variant, text in text_of.items():
         if text:
             titles_of.setdefault(text, []).append(results.study.variants[variant].title)
-    parts = []
-    for text, titles in titles_of.items():
-        is_of_all = len(titles) == len(text_of)
-        parts.append(text if is_of_all else f"{text} ({_listed(titles)})")
-    return "; ".join(parts)
+    return titles_of
 
 
 def _listed(names: Sequence[str]) -> str:

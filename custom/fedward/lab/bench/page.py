@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.curves import has_curves
+from fedward.lab.bench.curves import has_curves, shown_rows
 from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.markdown import folded
@@ -93,11 +93,16 @@ def _figure_lines(study: Path, results: Results) -> list[str]:
     if groups_of(results, results.study.metrics[0]):
         lines.append(
             f"![Differences from {baseline}, with intervals]({study.stem}.svg)\n\n"
-            "*Intervals are over repetitions, and not corrected for their number. Hollow grey "
-            "marks are withheld: no conclusion may be drawn from them.*"
+            "*Circles are rows of the study, diamonds are references, and the bold row is the one "
+            "that the page is about. Intervals are over repetitions, and not corrected for their "
+            "number. Hollow grey marks are withheld: no conclusion may be drawn from them.*"
         )
     if has_curves(results):
-        lines.append(f"![Curves of up to four rows]({study.stem}_curves.svg)")
+        titles = [results.study.rows[row].title for row in shown_rows(results)]
+        lines.append(
+            f"![Curves of {'; '.join(titles)}]({study.stem}_curves.svg)\n\n"
+            "*Lines are means over repetitions, bands their 95 % intervals.*"
+        )
     return lines
 
 

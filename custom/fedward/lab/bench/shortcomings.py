@@ -38,8 +38,8 @@ def _below(results: Results) -> str:
     baseline = results.study.rows[baseline_of(results)].title
     if not below:
         return (
-            f"For no row that trains is the whole interval of its difference from *{baseline}* in "
-            f"{metric_name(metric)} below 0."
+            f"No row that trains is lower in {metric_name(metric)} than *{baseline}* with the "
+            "whole interval below 0."
         )
     below.sort(key=lambda titled: titled[1].gap.mean)
     rows = [_named(title, difference) for title, difference in below[:_MOST_ROWS]]

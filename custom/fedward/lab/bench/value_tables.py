@@ -109,14 +109,11 @@ def variant_table(results: Results, metric: str) -> str:
         if not any(seed_counts):
             continue
         refusal = bounds_refusal(results, name, metric)
-        if refusal:
-            cells = [f"withheld: {refusal}", *[""] * (len(study.rows) - 1)]
-        else:
-            cells = [
-                _variant_cell(results, name, row, metric) if row in rows else ""
-                for row in study.rows
-            ]
-        table.add(variant.title, str(min(seed_counts)), *cells)
+        cells = []
+        for row in study.rows:
+            text = "withheld" if refusal else _variant_cell(results, name, row, metric)
+            cells.append(text if row in rows else "")
+        table.add(variant.title, _seed_count(min(seed_counts)), *cells)
     return f"{metric_name(metric)}:\n\n{table.markdown()}"
 
 
@@ -156,7 +153,11 @@ def _first_bounds_refusal(results: Results) -> str:
 
 
 def _seeds(records: Sequence[Record]) -> str:
-    return str(len(records)) if len(records) >= FEWEST_SEEDS else f"{len(records)} (few)"
+    return _seed_count(len(records))
+
+
+def _seed_count(count: int) -> str:
+    return str(count) if count >= FEWEST_SEEDS else f"{count} (few)"
 
 
 def _value(records: Sequence[Record], metric: str) -> str:

@@ -173,8 +173,10 @@ def _sentence(results: Results, verdict: Verdict) -> str:
 def _why_not_judged(results: Results, judgement: ClaimTest) -> str:
     """Return why a claim is not judged, without what the note on the regime says already."""
     places = chain.from_iterable(judgement.claim.places(results.study.first_variant))
-    regimes = {regime_refusal(results, variant) for variant, _ in places}
-    return "see **Regime**" if judgement.refusal in regimes else judgement.refusal
+    regimes = {regime_refusal(results, variant) for variant, _ in places} - {""}
+    # A claim on several variants names the one whose regime refuses it.
+    is_regime = any(judgement.refusal.endswith(regime) for regime in regimes)
+    return "see **Regime**" if is_regime else judgement.refusal
 
 
 def p_text(p: float) -> str:
