@@ -203,6 +203,15 @@ def test_a_page_says_where_its_rows_fail() -> None:
         "which counts images alike, is 0.550. In the mean over classes 0.450 of the images are "
         "recognised, so rare classes are recognised less often."
     )
+    variants = {"10 %": {"title": "10 % of the labels"}, "5 %": {"title": "5 % of the labels"}}
+    several = study.model_copy(update={"variants": study_of(variants=variants).variants})
+    of_first = {
+        cell._replace(variant="10 %"): replace(record, variant="10 %")
+        for cell, record in lines.items()
+    }
+    named = shortcomings(results_of(several, of_first))
+    assert "- Sites with *10 % of the labels: SSFL*: Accuracy is 0.300 at the lowest" in named
+    assert "- Rare classes with *10 % of the labels: SSFL*: Macro F1" in named
     withheld = shortcomings(results_of(study, weights_only(lines)))
     assert "No conclusion may be drawn from it." in withheld
 

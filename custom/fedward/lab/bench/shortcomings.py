@@ -84,7 +84,7 @@ def _sites(results: Results) -> str:
         of_repetitions = [record.of_sites(metric) for record in records]
         of_repetitions = [of_sites for of_sites in of_repetitions if len(of_sites) > 1]
         if of_repetitions:
-            title = results.study.rows[row].title
+            title = results.study.name_of(variant, row)
             return f"Sites with *{title}*: {_lowest_and_highest(of_repetitions, metric)}."
     return ""
 
@@ -123,7 +123,7 @@ def _classes(results: Results) -> str:
     for variant, row in _described(results, *metrics):
         accuracy = fmean(results.test_values(variant, row, "accuracy").values())
         macro_f1 = fmean(results.test_values(variant, row, "f1_macro").values())
-        title = results.study.rows[row].title
+        title = results.study.name_of(variant, row)
         text = (
             f"Rare classes with *{title}*: Macro F1, which counts classes alike, is "
             f"{macro_f1:.3f}; Accuracy, which counts images alike, is {accuracy:.3f}."
