@@ -21,6 +21,7 @@ from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Exchange
 from fedward.model_state import State
 from fedward.registry import METHODS
+from fedward.training.trainer import train
 
 grid = settings(deadline=None, max_examples=50)
 SHOT_EPSILON = 1e-5
@@ -224,6 +225,27 @@ def test_information_refuses_other_shapes(shape: tuple[int, ...]) -> None:
 
 
 # --- adaptation, the local objective
+
+
+def test_a_batch_of_one_image_takes_no_step() -> None:
+    """Its loss has no gradient, of which Adam with weight decay would make a full step."""
+    settings = settings_of(
+        "isofed", {"optimizer": "adam", "weight_decay": 5e-4, "round_warm_up": 0.0}
+    )
+    phase = Phase(InformationMaximisation(), 0.1)
+    inputs = RoundInputs(torch.ones(3))
+    steps = {}
+    for images in (1, 2):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+        before = [parameter.detach().clone() for parameter in net.parameters()]
+        batch = Batch(weak=torch.rand(images, 3, 2, 2))
+        cpu = torch.device("cpu")
+        trained = train(net, [batch], phase, inputs, settings, device=cpu, aborted=lambda: False)
+        steps[images] = trained.steps
+        unmoved = [torch.equal(a, b) for a, b in zip(net.parameters(), before, strict=True)]
+        assert all(unmoved) == (images == 1)
+    assert steps == {1: 0, 2: 1}
 
 
 def test_adaptation_uses_weak_views_in_training_mode() -> None:

@@ -85,11 +85,12 @@ class InformationMaximisation(Stateless):
     def losses(
         self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
     ) -> Losses:
-        """Return ``L_IM`` on the weak views; no loss without images."""
+        """Return ``L_IM`` on the weak views; no loss without images, no step with one image."""
         if batch.weak is None:
             return Losses({})
         probabilities = torch.softmax(net(batch.weak).float(), dim=1)
-        return Losses({"loss_information": information_maximisation(probabilities)})
+        loss = information_maximisation(probabilities)
+        return Losses({"loss_information": loss}, learns=len(batch.weak) > 1)
 
 
 class IsoFedSettings(MeanTeacherSettings):
