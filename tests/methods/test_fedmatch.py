@@ -338,6 +338,22 @@ def test_too_few_confident_images_take_no_step_without_labels() -> None:
     assert nobody.learns
 
 
+def test_without_a_loss_of_images_a_site_without_labels_takes_no_step() -> None:
+    """Its ψ would only be drawn to σ, however many images are confident."""
+    neither = {"unlabelled_weight": 0.0, "consistency_weight": 0.0}
+    learns = []
+    for weights, peers in (
+        (neither, 2),
+        ({"unlabelled_weight": 0.0}, 0),
+        ({"unlabelled_weight": 0.0}, 2),
+        ({"consistency_weight": 0.0}, 2),
+    ):
+        phase = Stepping(objective_of(threshold=0.0, **weights), decomposed(), inputs())
+        learns.append(bool(phase.losses(batch_of(labelled=False, peers=peers)).learns))
+        assert phase.losses(batch_of(peers=peers)).learns, "labels still train σ"
+    assert learns == [False, False, True, True]
+
+
 @pytest.mark.proves(
     "lead",
     "a fedmatch job whose threshold leaves a site one confident image in a step, beside labels",

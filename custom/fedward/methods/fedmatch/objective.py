@@ -112,7 +112,7 @@ class FedMatchObjective(Objective[list[Tensor]]):
 
     Edge cases: without unlabelled images only σ is trained. If fewer images are confident than the
     site's smallest batch, none of them counts, and a site without labels takes no step, in which ψ
-    would only be drawn to σ.
+    would only be drawn to σ. Neither does it where both losses of confident images weigh 0.
 
     Deviates: the released code takes a step of σ and then one of ψ, whose loss is computed with the
     new σ.
@@ -165,7 +165,13 @@ class FedMatchObjective(Objective[list[Tensor]]):
                 theta[name], tensor, settings.l1_weight, settings.l2_weight
             )
         terms["loss_disjoint"] = torch.stack(penalties).sum()
-        return Losses(terms, logs={"kept": keep.float().mean()}, learns=bool(supervised) or enough)
+        follows = len(helpers) > 0 and settings.consistency_weight > 0
+        learns_from_images = settings.unlabelled_weight > 0 or follows
+        return Losses(
+            terms,
+            logs={"kept": keep.float().mean()},
+            learns=bool(supervised) or (learns_from_images and enough),
+        )
 
     def after_step(
         self, net: nn.Module, batch: Batch, losses: Losses, state: list[Tensor]
