@@ -21,6 +21,7 @@ from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, 
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
+from fedward.nets import build
 from fedward.seeds import Draws
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.optimizers import _grouped_by_decay
@@ -342,15 +343,24 @@ def test_adamw_decays_matrices_and_kernels_but_not_biases() -> None:
         torch.testing.assert_close(mine.detach(), theirs.detach() - (0.003 * old if decays else 0))
 
 
-def test_adamw_leaves_swins_biases_of_positions_alone() -> None:
-    net = nn.Module()
-    net.relative_position_bias_table, net.weight = (
-        nn.Parameter(torch.ones(2, 2)) for _ in range(2)
-    )
-    groups = _grouped_by_decay(net)
-    assert [len(group["params"]) for group in groups] == [1, 1]
-    assert groups[0]["params"][0] is net.weight
-    assert groups[1]["weight_decay"] == 0
+@pytest.mark.parametrize(
+    ("name", "spared"),
+    [
+        ("vit_tiny_patch16_224", ["cls_token", "pos_embed"]),
+        ("swinv2_tiny_window8_256", ["logit_scale"] * 12),
+        ("swin_28", ["relative_position_bias_table"] * 6),
+    ],
+)
+def test_adamw_leaves_tokens_scales_and_positions_alone(name: str, spared: list[str]) -> None:
+    """They have two dimensions or more, but are no matrices and no kernels."""
+    net = build(name, CLASSES)
+    decaying, others = _grouped_by_decay(net)
+    assert others["weight_decay"] == 0
+    names = {id(parameter): path for path, parameter in net.named_parameters()}
+    assert len(decaying["params"]) + len(others["params"]) == len(names)
+    assert all(names[id(parameter)].endswith("weight") for parameter in decaying["params"])
+    left = [names[id(parameter)] for parameter in others["params"] if parameter.dim() > 1]
+    assert [path.rpartition(".")[2] for path in left] == spared
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

@@ -61,8 +61,7 @@ class Settings(BaseModel):
     optimizer: Optimizer = "adam"
     """Optimiser of a site, which is a new one in every round, without moments. Paper: Adam.
 
-    AdamW does not decay biases, scales of normalisation layers and Swin's biases of relative
-    positions."""
+    AdamW decays matrices and convolution kernels alone: no biases, scales, tokens or positions."""
     learning_rate: Positive = 5e-5
     """Largest step size. Paper: 5e-5."""
     schedule: Schedule = "cosine"

@@ -35,15 +35,15 @@ def optimizer_of(net: nn.Module, settings: Settings, learning_rate: float) -> Op
 
 
 def _grouped_by_decay(net: nn.Module) -> list[dict[str, Any]]:
-    """Return two groups of parameters: matrices and kernels, which decay; biases and scales.
+    """Return two groups of parameters: matrices and kernels, which decay, and all others.
 
-    Swin's tables of relative positions are biases, though they have two dimensions.
+    Layers call their matrix or kernel ``weight``. A ViT's tokens and positions, and Swin's tables
+    of relative positions and logit scales, have other names, though they have several dimensions.
     """
     decaying = []
     not_decaying = []
     for name, parameter in net.named_parameters():
-        is_matrix = parameter.dim() > 1
-        if is_matrix and not name.endswith("relative_position_bias_table"):
+        if parameter.dim() > 1 and name.endswith("weight"):
             decaying.append(parameter)
         else:
             not_decaying.append(parameter)
