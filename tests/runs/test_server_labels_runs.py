@@ -244,6 +244,17 @@ def test_a_diverging_server_names_its_own_rate(tmp_path: Path) -> None:
         public_images(experiment, tmp_path).learn(initial_model(experiment)[0], 0, AT_SERVER, {})
 
 
+def test_a_server_whose_one_image_batchnorm_cannot_normalise_is_told_so(tmp_path: Path) -> None:
+    files = write_server(tmp_path / "files", train=1, val=3, test=0)
+    experiment = on_files("ssfl", images_per_round=None)
+    experiment = experiment.model_copy(update={"net": "tf_efficientnet_lite0"})
+    images = public_images(experiment, tmp_path / "cache", [files])
+    with pytest.raises(
+        RunError, match=r"server, at_server, round 0: .*BatchNorm.*more images.*larger batch"
+    ):
+        images.learn(initial_model(experiment)[0], 0, AT_SERVER, {})
+
+
 # --- the report
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from fedward.errors import RunError
+from fedward.errors import RunError, WorkError
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
@@ -811,3 +811,26 @@ def test_a_step_size_that_blows_the_net_up_is_noticed() -> None:
     settings = PLAIN.model_copy(update={"learning_rate": 1e30})
     with pytest.raises(RunError, match="Training diverged"):
         run(make_net(), make_batches(Supervised(), settings), Supervised(), settings)
+
+
+def test_a_batch_of_one_image_that_batchnorm_cannot_normalise_is_an_error_with_a_remedy() -> None:
+    """Of two images, or of one whose map is larger, it can."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4), nn.Flatten()
+    ).double()
+    batch = make_batches(Supervised(), PLAIN)[0]
+    images = (batch.labelled, batch.labels % 4)
+    inputs = RoundInputs(torch.ones(4, dtype=torch.float64))
+
+    def trained(number: int) -> Trained:
+        labelled, labels = (part[:number] for part in images)
+        batches = [Batch(labelled=labelled, labels=labels)]
+        phase = Phase(Supervised(), 1e-3)
+        return train(net, batches, phase, inputs, PLAIN, device=CPU, aborted=lambda: False)
+
+    with pytest.raises(WorkError, match=r"BatchNorm.*one small image.*more images of each kind"):
+        trained(1)
+    assert trained(2).steps == 1
+    net[1] = nn.AdaptiveAvgPool2d(2)
+    net.append(nn.Linear(16, 4).double())
+    assert trained(1).steps == 1

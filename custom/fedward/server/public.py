@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedward.client.site_data import DataSource, SyntheticSource
 from fedward.config import Experiment
-from fedward.errors import ConfigError, WorkError
+from fedward.errors import ConfigError, DivergedTrainingError, WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
 from fedward.seeds import Draws
@@ -156,16 +156,19 @@ class PublicImages:
             memory: models kept between rounds, by role. It is changed.
 
         Raises:
-            WorkError: the loss is no longer finite.
+            WorkError: the loss is no longer finite, or BatchNorm cannot normalise a batch.
         """
         try:
             with threads_limited(self.learner.images.data.threads):
                 update = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
-            rate = "server_learning_rate" if self._uses_labels else "contrastive_rate"
+            remedy = error.remedy
+            if isinstance(error, DivergedTrainingError):
+                rate = "server_learning_rate" if self._uses_labels else "contrastive_rate"
+                remedy = f"Lower {rate} or set clip_gradient."
             raise WorkError(
                 f"{SERVER}, {task}, round {round_}: {error.problem}",
-                f"Lower {rate} or set clip_gradient.",
+                remedy,
                 expected=error.expected,
                 found=error.found,
             ) from error

@@ -86,7 +86,7 @@ def train(
             :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
     Raises:
-        WorkError: the run was aborted.
+        WorkError: the run was aborted, or BatchNorm cannot normalise a batch of one image.
         DivergedTrainingError: the loss is no longer finite.
     """
     objective = phase.objective
@@ -179,9 +179,19 @@ class _Steps:
         return Trained(self.steps_taken, means, self.objective.remember(self.state))
 
     def _compute(self, losses_of: LossesOf) -> Losses:
-        if self.shared is None:
-            return losses_of(self.net)
-        return self.shared(losses_of)
+        try:
+            if self.shared is None:
+                return losses_of(self.net)
+            return self.shared(losses_of)
+        except ValueError as error:
+            # Of a single image whose map is one pixel, torch's BatchNorm has no deviation.
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise WorkError(
+                "Training stopped: BatchNorm cannot normalise a batch of one small image",
+                "Give it more images of each kind, or choose a larger batch, larger images, or a "
+                "network without BatchNorm.",
+            ) from error
 
     def _add_to_sums(self, values: Mapping[str, Tensor]) -> None:
         for name, value in values.items():
