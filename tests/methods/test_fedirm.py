@@ -485,3 +485,22 @@ def test_models_are_averaged_over_all_sites_and_matrices_over_those_with_labels(
     )
     torch.testing.assert_close(state.model["w"], expected)
     assert records == [{"round": 1, "part": 0, "sites": ["a", "b"], "known": [0]}]
+
+
+def test_distances_of_models_leave_the_matrices_out() -> None:
+    """Two sites with one network and other matrices are 0 apart, and count by their images."""
+    options = {"rounds": 1, "warm_up": 0, "largest_share": 1.0, "distance_scale": 100.0}
+    method = METHODS["fedirm"](settings_of("fedirm", options))
+    records: list[dict[str, Any]] = []
+    federation = Federation(["a", "b"], 0, {}, record=lambda log, row: records.append(row))
+    rounds = method.rounds(method.start({**model(0.0), ROWS: torch.zeros(2, 2)}), federation)
+    next(rounds)
+    replies = []
+    for site, images, row in (("a", 10, [0.9, 0.1]), ("b", 30, [0.2, 0.8])):
+        trained = {**model(1.0), ROWS: torch.tensor([row, [0.0, 0.0]])}
+        replies.append(ClientUpdate(site, trained, images, 0, steps=3))
+    with pytest.raises(StopIteration):
+        rounds.send(replies)
+    (average, _) = records
+    assert average["distances"] == [0.0, 0.0]
+    assert average["weights"] == pytest.approx([0.25, 0.75])

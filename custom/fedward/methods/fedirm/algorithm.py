@@ -9,6 +9,7 @@ from fedward.methods.fedirm.relations import (
     NAME,
     ROWS,
     MeasuredRelation,
+    WithoutRelation,
     add_relation,
     mean_relation,
 )
@@ -80,12 +81,16 @@ class _GroupsWithRelations(Groups):
     ) -> State:
         """Return the mean model, as other methods with groups do, with the mean relation matrix.
 
-        It is logged which classes have a row: their indices are ``known`` in the log of relations.
+        Distances of models leave the matrices out. It is logged which classes have a row: their
+        indices are ``known`` in the log of relations.
         """
-        model = super().average(updates, state, federation, group, part)
+        if not updates:
+            return state.model
+        networks = [replace(update, state=WithoutRelation(update.state)) for update in updates]
+        model = super().average(networks, state, federation, group, part)
         labelled = [update for update in updates if update.labelled]
         if not labelled:
-            return model
+            return {**model, ROWS: state.model[ROWS]}
         rows = mean_relation(
             [update.state[ROWS] for update in labelled], federation.effective_replies
         )

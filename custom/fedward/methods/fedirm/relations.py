@@ -5,7 +5,7 @@ images of class c. A row of zeros says that class c takes no part.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fedward.errors import ConfigError
 from fedward.methods.local import Batch, Measurement, Uses, evaluation_mode
+from fedward.model_state import State
 
 NAME = "relation"
 """Name of the module that holds the matrix."""
@@ -36,6 +37,24 @@ class Relation(nn.Module):
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.register_buffer("rows", torch.zeros(classes, classes))
+
+
+class WithoutRelation(Mapping[str, Tensor]):
+    """A model without its relation matrix, whose tensors are read from it one by one."""
+
+    def __init__(self, model: State) -> None:
+        self._model = model
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name == ROWS:
+            raise KeyError(name)
+        return self._model[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._model if name != ROWS)
+
+    def __len__(self) -> int:
+        return len(self._model) - 1
 
 
 def add_relation(net: nn.Module) -> None:
