@@ -38,6 +38,9 @@ class FedAvg(Algorithm[ServerState]):
 
     With ``server_labels`` no site has anything to learn from, and the server alone trains: the
     lower bound of methods whose sites learn from unlabelled images.
+
+    Deviates: the paper weights sites by their images. Here they count by their steps, which are
+    equally many where ``images_per_round`` is set, and else follow the number of images.
     """
 
     settings_type = ServerLabels

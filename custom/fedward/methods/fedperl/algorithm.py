@@ -66,6 +66,10 @@ class FedPerl(Algorithm[FedPerlState]):
 
     With ``server_labels`` the server learns from labels, and all sites from pseudo-labels alone.
     Validation policies look at the server's validation images, on which it does not train.
+
+    Deviates: Alg. 1 takes the plain mean of the sites, eq. (1) weights them by their images. Here
+    they count by their steps, which gives the plain mean where ``images_per_round`` is set and no
+    site skips a step.
     """
 
     settings_type = FedPerlSettings

@@ -76,7 +76,7 @@ def gated_similarity_policy(
     Raises ConfigError: the site or a peer is outside the row.
 
     Edge cases: exactly ρ: kept. NaN: not kept. Fewer than three sites: min-max scaled similarities
-    are degenerate, and the workflow does not gate by them.
+    are degenerate, and the workflow keeps no peer in place of calling this.
     """
     for index in (site, *peers):
         if not 0 <= index < len(similarity):

@@ -58,9 +58,10 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     Edge cases: P = 0, or N = 0: 0 with a gradient of 0. Peers equal to local: 0. NaN or infinity:
     the loss is not finite, because a broken network must be noticed.
 
-    Deviates: the authors' code detaches both sides, so that the term never trains the network, and
-    skips it where no pseudo-label is kept. Eq. (8) is minimised over the local weights, which is
-    done here, on every image.
+    Deviates: eq. (8) prints the squared norm, which is K times as much, and the image without a
+    view; mean and weak view are those of the authors' code. That code detaches both sides, so that
+    the term never trains the network, and skips it where no pseudo-label is kept. Eq. (8) is
+    minimised over the local weights, which is done here, on every image.
     """
     _require_matching("fedperl.consistency", local, peers)
     return (local - peers.detach()).square().sum() / max(peers.numel(), 1)
