@@ -93,7 +93,7 @@ def write_images(file: Path, number: int, side: int = 16) -> None:
 
 def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     """Site 2, without labels, dies while it reads its data; site 1 while it trains."""
-    options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
+    options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1, "adapt": False}
     experiment = tiny("isofed", timeout=45, synthetic=None, options=options)
     export_job(experiment, tmp_path / "job")
     sites = tmp_path / "sites"

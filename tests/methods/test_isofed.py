@@ -248,6 +248,13 @@ def test_a_batch_of_one_image_takes_no_step() -> None:
     assert steps == {1: 0, 2: 1}
 
 
+def test_batches_of_one_image_are_refused_where_they_would_adapt_nothing() -> None:
+    with pytest.raises(ValueError, match=r"batch=1 leaves nothing.*adapt=false"):
+        settings_of("isofed", {"batch": 1})
+    assert settings_of("isofed", {"batch": 1, "adapt": False}).batch == 1
+    assert settings_of("isofed", {"batch": 2}).batch == 2
+
+
 def test_adaptation_uses_weak_views_in_training_mode() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).train()

@@ -10,6 +10,7 @@ site adapts what it received to its own images by information maximisation (Sec.
 from collections.abc import Sequence
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
@@ -115,6 +116,15 @@ class IsoFedSettings(MeanTeacherSettings):
             return training
         rate = self.adaptation_rate * self.learning_rate
         return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
+
+    @model_validator(mode="after")
+    def _adaptation_needs_two_images(self) -> "IsoFedSettings":
+        if self.adapt and self.batch == 1:
+            raise ValueError(
+                "batch=1 leaves nothing to adapt by, because one image says nothing about how "
+                "diverse predictions are: use batch=2 or more, or set adapt=false"
+            )
+        return self
 
 
 class IsoFed(Algorithm[GroupedState]):
