@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
-from fedward.sites.patient_words import MOST_IMAGES_OF_ONE, PATIENT_WORDS
+from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
 from fedward.sites.split import SPLIT_NAMES
 
 _WORDS = "|".join([*(f"{word}s?" for word in PATIENT_WORDS), "sub"])
@@ -69,7 +69,7 @@ def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
     few = len(different) < max(_FEWEST_FOLDERS, 2 * len(set(labels)) + 1)
     mean = len(paths) / max(1, len(different))
     numbered = all(any(map(str.isdigit, PurePosixPath(name).name)) for name in different)
-    return different if numbered and not few and 2 <= mean <= MOST_IMAGES_OF_ONE else []
+    return different if numbered and not few and mean >= 2 and are_of_few(folders) else []
 
 
 def _tells(patients: Sequence[str]) -> bool:

@@ -1,4 +1,6 @@
-"""Words by which columns, folders and files of patients are called."""
+"""How columns, folders and files of patients are called, and how many images a patient has."""
+
+from collections.abc import Iterable
 
 PATIENT_WORDS = (
     "patient",
@@ -20,5 +22,17 @@ PATIENT_WORDS = (
     "mouse",
 )
 """Singular words, in lower case, for a patient or what is as good as one."""
-MOST_IMAGES_OF_ONE = 20
+_MOST_IMAGES_OF_ONE = 20
 """Images that a patient has on average at most, where no word says that these are patients."""
+
+
+def are_of_few(ids: Iterable[str]) -> bool:
+    """Return whether an id is of few images on average, as that of a patient or lesion is.
+
+    It is so without any id.
+
+    Args:
+        ids: of N images; empty where an image has none.
+    """
+    known = [own_id for own_id in ids if own_id]
+    return len(known) <= _MOST_IMAGES_OF_ONE * len(set(known))

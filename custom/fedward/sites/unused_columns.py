@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from fedward.sites.patient_words import MOST_IMAGES_OF_ONE, PATIENT_WORDS
+from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
 from fedward.sites.site_csv import Entry
 from fedward.sites.site_file import ManifestSite
 
@@ -41,8 +41,7 @@ def _may_be_patients(name: str, cells: Sequence[str]) -> bool:
     words = set(re.split(r"[^a-z]+", spaced.lower()))
     if words & _WORDS:
         return True
-    is_of_few = len(values) <= MOST_IMAGES_OF_ONE * len(different)
-    return is_of_few and all(_ID.fullmatch(value) for value in different)
+    return are_of_few(values) and all(_ID.fullmatch(value) for value in different)
 
 
 def unused_like_patients(file: ManifestSite, entries: Sequence[Entry]) -> list[str]:

@@ -1,12 +1,12 @@
 """What the rows of a CSV stay together with: a patient or, where that is unknown, a lesion."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from fedward.lab.partition.torn_patients import are_torn
 from fedward.sites.any_csv import is_of_patients
 from fedward.sites.label_texts import group_or_empty
-from fedward.sites.patient_words import MOST_IMAGES_OF_ONE
+from fedward.sites.patient_words import are_of_few
 from fedward.sites.table import Record
 
 
@@ -38,7 +38,7 @@ def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -
     for name in further:
         ids = _ids(records, name)
         ungrouped = [line for line, own_id in ids.items() if own_id and not groups[line]]
-        if not ungrouped or not _are_of_few(ids.values()):
+        if not ungrouped or not are_of_few(ids.values()):
             continue
         # Of several groups of an id, that of its first row counts.
         group_of = {ids[line]: group for line, group in reversed(groups.items()) if group}
@@ -67,24 +67,6 @@ def column_of_torn_patients(records: Sequence[Record], column: str, further: Seq
     return ""
 
 
-def are_torn(patients: Sequence[str], groups: Sequence[str]) -> bool:
-    """Return whether some patients have several groups.
-
-    Args:
-        patients: of N images; empty where nobody knows. They count only if each has few images.
-        groups: of the same images; empty for an image without one.
-    """
-    pairs = set(zip(patients, groups, strict=True))
-    groups_of = Counter(patient for patient, group in pairs if patient and group)
-    return any(number > 1 for number in groups_of.values()) and _are_of_few(patients)
-
-
 def _ids(records: Sequence[Record], column: str) -> dict[int, str]:
     """Return line of a row -> the id in a column; empty where it says that nobody knows."""
     return {record.line: group_or_empty(record.cells[column]) for record in records}
-
-
-def _are_of_few(ids: Iterable[str]) -> bool:
-    """Return whether an id is of few images on average, as that of a patient or lesion is."""
-    known = [own_id for own_id in ids if own_id]
-    return len(known) <= MOST_IMAGES_OF_ONE * len(set(known))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, listed, option
 from fedward.lab.npz_columns import NpzColumns
-from fedward.lab.partition.csv_groups import are_torn
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
@@ -31,6 +30,7 @@ from fedward.lab.partition.pool import (
     is_label,
     take_classes,
 )
+from fedward.lab.partition.torn_patients import are_torn
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
 from fedward.sites.any_csv import is_of_patients
