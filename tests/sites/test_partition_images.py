@@ -173,6 +173,35 @@ def test_a_row_without_a_patient_stays_with_its_lesion(tmp_path):
     assert pool.groups == ["P1", "1.png", "2.png", "3.png", "4.png", "P2"]
 
 
+def test_a_row_without_a_patient_stays_with_all_that_an_id_leads_to():
+    """A lesion is of one patient, and so is a case, whichever of them names the others."""
+    rows = [
+        ("P1", "C1", "L1"),
+        ("", "C2", "L1"),  # Of P1, by its lesion.
+        ("", "C2", "L2"),  # Of P1, by its case.
+        ("", "", "L2"),
+        ("P2", "C3", "L3"),
+        ("", "C3", "L1"),  # Of P2: the case comes before the lesion.
+        ("", "C5", "L5"),  # No id leads to a patient from here on.
+        ("", "C6", "L5"),
+        ("", "", "L6"),
+        ("", "", ""),
+    ]
+    names = ("patient", "case_id", "lesion")
+    records = [
+        Record(line, dict(zip(names, cells, strict=True))) for line, cells in enumerate(rows)
+    ]
+    found = row_groups(records, "patient", ["case_id", "lesion"])
+    assert found.further_columns == ["case_id", "lesion"]
+    assert list(found.of_lines.values()) == [
+        *["P1"] * 4,
+        *["P2"] * 2,
+        *["case_id C5"] * 2,
+        "lesion L6",
+        "",
+    ]
+
+
 def test_a_column_of_groups_that_tears_patients_is_decided_by_the_user(tmp_path):
     """As a batch, or the arm of a trial."""
     rows = [["image", "label", "group", "patient_id"]]

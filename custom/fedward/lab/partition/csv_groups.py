@@ -1,6 +1,7 @@
 """What the rows of a CSV stay together with: a patient or, where that is unknown, a lesion."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fedward.lab.partition.torn_patients import are_torn
@@ -22,8 +23,9 @@ class RowGroups(NamedTuple):
 def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -> RowGroups:
     """Return what the rows of a CSV stay together with.
 
-    A row with an empty cell stays with the others of its lesion: in the group of one that has a
-    group, or else in a group of the lesion.
+    A row with an empty cell stays with all rows that have an id in common with it, and with those
+    that have one in common with these: in the group of one that has a group, or else in a group of
+    the id.
 
     Args:
         records: the rows.
@@ -34,18 +36,66 @@ def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -
     if not column:
         return RowGroups({record.line: "" for record in records})
     groups = _ids(records, column)
-    used = []
+    ids_of: dict[str, dict[int, str]] = {}
     for name in further:
         ids = _ids(records, name)
-        ungrouped = [line for line, own_id in ids.items() if own_id and not groups[line]]
-        if not ungrouped or not are_of_few(ids.values()):
-            continue
-        # Of several groups of an id, that of its first row counts.
-        group_of = {ids[line]: group for line, group in reversed(groups.items()) if group}
-        for line in ungrouped:
-            groups[line] = group_of.get(ids[line], f"{name} {ids[line]}")
-        used.append(name)
-    return RowGroups(groups, used)
+        is_needed = any(own_id and not groups[line] for line, own_id in ids.items())
+        if is_needed and are_of_few(ids.values()):
+            ids_of[name] = ids
+    links = _Links(groups, ids_of)
+    for name, ids in ids_of.items():
+        links.add(_Link(name, ids[line], group) for line, group in groups.items() if group)
+    links.spread()
+    # No chain of ids leads from the other rows to one that has a group.
+    for name, ids in ids_of.items():
+        for line, own_id in ids.items():
+            if own_id and not groups[line]:
+                links.add([_Link(name, own_id, f"{name} {own_id}")])
+                links.spread()
+    return RowGroups(groups, list(ids_of))
+
+
+class _Link(NamedTuple):
+    """A group that the rows of an id may be in."""
+
+    column: str
+    own_id: str
+    """Id in the column; empty: there is none, and the link leads nowhere."""
+    group: str
+
+
+class _Links:
+    """Brings groups to the rows that have an id in common, from each of them to the next.
+
+    Args:
+        groups: line of a row -> its group, which changes where it is empty.
+        ids_of: further column -> line of a row -> its id; empty: it has none.
+    """
+
+    def __init__(self, groups: dict[int, str], ids_of: Mapping[str, Mapping[int, str]]) -> None:
+        self._groups = groups
+        self._ids_of = ids_of
+        self._waiting = deque[_Link]()
+        self._lines_of = defaultdict[tuple[str, str], list[int]](list)
+        """Column and id -> lines of its rows, as long as no link has led there."""
+        for name, ids in ids_of.items():
+            for line, own_id in ids.items():
+                if own_id:
+                    self._lines_of[name, own_id].append(line)
+
+    def add(self, links: Iterable[_Link]) -> None:
+        """Add links, which come after those that wait."""
+        self._waiting.extend(links)
+
+    def spread(self) -> None:
+        """Follow the links that wait, and those of the rows to which they lead."""
+        while self._waiting:
+            name, own_id, group = self._waiting.popleft()
+            # Of several groups of an id, that of the first link counts.
+            for line in self._lines_of.pop((name, own_id), ()):
+                if not self._groups[line]:
+                    self._groups[line] = group
+                    self.add(_Link(other, ids[line], group) for other, ids in self._ids_of.items())
 
 
 def column_of_torn_patients(records: Sequence[Record], column: str, further: Sequence[str]) -> str:
