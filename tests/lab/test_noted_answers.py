@@ -57,6 +57,12 @@ def two_splits(**groups: list[str] | list[int] | list[float]) -> dict[str, NDArr
             True,
             {"image-0": "p", "image-4": "q", "image-5": "q"},
         ),
+        # A column is known however it is spelt, and a lesion counts where the patient is unknown.
+        (
+            {"train_Patient-ID": ["p", "", ""], "train_lesion": [1, 1, 2]},
+            False,
+            {"train-0": "p", "train-1": "p", "train-2": "lesion 2"},
+        ),
         # Names of groups are no groups.
         (
             {"groups": ["p", "q"], "train_patient": [7, 7, 8]},

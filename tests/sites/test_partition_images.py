@@ -193,7 +193,7 @@ def test_a_row_without_a_patient_stays_with_all_that_an_id_leads_to():
     ]
     found = row_groups(records, "patient", ["case_id", "lesion"])
     assert found.further_columns == ["case_id", "lesion"]
-    assert list(found.of_lines.values()) == [
+    assert list(found.of_rows.values()) == [
         *["P1"] * 4,
         *["P2"] * 2,
         *["case_id C5"] * 2,
@@ -232,8 +232,8 @@ def test_a_column_of_kinds_is_none_of_lesions():
         Record(line, {"patient": "", "lesion": ("nevus", "melanoma")[line % 2]})
         for line in range(50)
     ]
-    assert set(row_groups(records, "patient", ["lesion"]).of_lines.values()) == {""}
-    ids = row_groups(records[:40], "patient", ["lesion"]).of_lines
+    assert set(row_groups(records, "patient", ["lesion"]).of_rows.values()) == {""}
+    ids = row_groups(records[:40], "patient", ["lesion"]).of_rows
     assert set(ids.values()) == {"lesion nevus", "lesion melanoma"}
 
 

@@ -399,6 +399,21 @@ def test_groups_that_tear_patients_are_refused(tmp_path):
     assert set(read_npz(families).groups) == {f"{family}" for family in range(10)}
 
 
+def test_columns_of_groups_are_known_as_those_of_a_csv(tmp_path):
+    """However they are spelt, and with a lesion in place of an unknown patient."""
+    patients = np.array(["", "P1", "P1", "P2", *[""] * 86])
+    lesions = np.array(["7", "8", "7", "9", *["5"] * 2, *[""] * 84])
+    arrays = {"groups": None, "Patient ID": patients, "Lesion-ID": lesions}
+    pool = read_npz(pooled(tmp_path, **arrays))
+    assert pool.groups[:6] == ["P1", "P1", "P1", "P2", *["Lesion-ID 5"] * 2]
+    assert pool.groups[6:] == [f"train-{row}" for row in range(6, 90)]
+    assert "Images without Patient ID that stay together by Lesion-ID: 3." in pool.notes
+    with pytest.raises(DataError) as refused:
+        read_npz(pooled(tmp_path, **arrays, patient_id=patients))
+    assert refused.value.expected == "one column of the name patient_id"
+    assert refused.value.found == "Patient ID and patient_id"
+
+
 def test_a_file_that_knows_no_patient_has_no_groups(tmp_path):
     pool = read_npz(pooled(tmp_path, groups=np.full(90, np.nan)))
     assert not pool.grouped

@@ -16,7 +16,6 @@ from fedward.evaluation.patients import unit_labels
 from fedward.lab.npz_columns import NpzColumns
 from fedward.runs.run import Run
 from fedward.sites import SiteData
-from fedward.sites.any_csv import GROUP_COLUMNS
 from fedward.sites.data import SPLITS, Images
 from fedward.sites.label_texts import group_or_empty
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
@@ -85,9 +84,9 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
     with refusing_broken_bytes(where, "an npz file whose groups can be read"):
         names = array_names(file.file)
     prefixes = [name.removesuffix("labels") for name in _LABEL_ARRAYS if name in names]
-    columns = NpzColumns(file.file, where, prefixes, GROUP_COLUMNS)
+    columns = NpzColumns(file.file, where, prefixes, groups_alone=True)
     columns.check_lengths()
-    groups_by_prefix = columns.groups()
+    groups_by_prefix = columns.groups().by_prefix
     group_of: dict[str, str] = {}
     if file.joined:
         first = 0

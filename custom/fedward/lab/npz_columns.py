@@ -1,14 +1,15 @@
 """Columns of an npz file: arrays with a value for each image, such as its patient or hospital."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import DataError
-from fedward.sites.any_csv import GROUP_COLUMNS
+from fedward.lab.row_groups import filled
+from fedward.sites.any_csv import columns_of_groups, is_of_groups, plain_name
 from fedward.sites.label_texts import group_or_empty
 from fedward.sites.stored_images import (
     StoredArray,
@@ -20,6 +21,15 @@ from fedward.sites.stored_images import (
 MOST_BYTES = 1 << 30
 """Bytes of all columns and names of a file together, which must be fewer."""
 _EXPECTED = "an npz file of arrays"
+
+
+class NpzGroups(NamedTuple):
+    """What the images of a file stay together with."""
+
+    by_prefix: Mapping[str, Sequence[str]]
+    """Prefix -> the group of each image; empty: the image is alone."""
+    further_columns: Sequence[str]
+    """Columns that group images without a group in the first one."""
 
 
 class NpzColumns:
@@ -34,7 +44,7 @@ class NpzColumns:
         where: names it, for errors.
         prefixes: start of the names of each split's arrays, as ``train_``; an empty one without
             splits.
-        wanted: names of columns, without prefixes, that may be asked for; None: all.
+        groups_alone: whether no other columns than those of groups may be asked for.
 
     Raises:
         DataError: headers cannot be read, or the columns would take :data:`MOST_BYTES` or more.
@@ -45,7 +55,8 @@ class NpzColumns:
         path: Path,
         where: str,
         prefixes: Sequence[str],
-        wanted: Collection[str] | None = None,
+        *,
+        groups_alone: bool = False,
     ) -> None:
         self._path = path
         self._where = where
@@ -57,7 +68,7 @@ class NpzColumns:
                 if f"{prefix}labels" in self._present
             }
             """Prefix -> number of its labels, of the splits that have labels."""
-            candidates = self._candidates(wanted)
+            candidates = self._candidates(groups_alone)
         self._arrays = {
             name: arrays
             for name, arrays in candidates.items()
@@ -72,9 +83,9 @@ class NpzColumns:
         return sorted(self._arrays)
 
     @property
-    def group_name(self) -> str:
-        """The column that says which images stay together; empty if there is none."""
-        return next((name for name in GROUP_COLUMNS if name in self._arrays), "")
+    def of_groups(self) -> list[str]:
+        """The columns that say which images stay together, those of patients before lesions."""
+        return columns_of_groups(self.names)
 
     def check_lengths(self) -> None:
         """Raise DataError if a column has not one value for each image in a split that has it."""
@@ -111,9 +122,42 @@ class NpzColumns:
             for prefix, array in values.items()
         }
 
-    def groups(self) -> dict[str, list[str]]:
-        """Return :meth:`groups_in` of :attr:`group_name`; empty if there is no such column."""
-        return self.groups_in(self.group_name) if self.group_name else {}
+    def groups(self) -> NpzGroups:
+        """Return the groups of all images, which are of the right number (:meth:`check_lengths`).
+
+        The first of the columns :attr:`of_groups` counts, and the others where its value is empty.
+        All are alone without such a column.
+
+        Raises:
+            DataError: a column cannot be read, or two may be the first one.
+        """
+        if not self.of_groups:
+            return NpzGroups({}, ())
+        first, *others = self.of_groups
+        if others and plain_name(others[0]) == plain_name(first):
+            raise DataError(
+                self._where,
+                "Leave out the wrong one, or give it another name.",
+                expected=f"one column of the name {plain_name(first)}",
+                found=f"{first} and {others[0]}",
+            )
+        further = {name: self._numbered_groups(name) for name in others}
+        groups = filled(self._numbered_groups(first), further)
+        of_all = list(groups.of_rows.values())
+        by_prefix = {}
+        start = 0
+        for prefix, count in self.counts.items():
+            by_prefix[prefix] = of_all[start : start + count]
+            start += count
+        return NpzGroups(by_prefix, groups.further_columns)
+
+    def _numbered_groups(self, name: str) -> dict[int, str]:
+        """Return number of an image, through all splits -> its group by a column."""
+        by_prefix = self.groups_in(name)
+        groups: list[str] = []
+        for prefix, count in self.counts.items():
+            groups += by_prefix.get(prefix, [""] * count)
+        return dict(enumerate(groups))
 
     def groups_in(self, name: str) -> dict[str, list[str]]:
         """Return prefix -> the group of each image by a column, of the splits that have it.
@@ -143,15 +187,18 @@ class NpzColumns:
                     return list(map(_text, names.reshape(-1)))
         return None
 
-    def _candidates(self, wanted: Collection[str] | None) -> dict[str, dict[str, StoredArray]]:
-        """Return name -> prefix -> array, of all arrays but images and labels."""
+    def _candidates(self, groups_alone: bool) -> dict[str, dict[str, StoredArray]]:
+        """Return name -> prefix -> array, of all arrays but images and labels.
+
+        ``groups_alone``: of those of groups alone.
+        """
         candidates: dict[str, dict[str, StoredArray]] = {}
         for prefix in self.counts:
             for array_name in sorted(self._present):
                 name = array_name.removeprefix(prefix)
                 is_other = not array_name.endswith(("images", "labels"))
                 is_of_split = array_name.startswith(prefix)
-                if is_other and is_of_split and (wanted is None or name in wanted):
+                if is_other and is_of_split and (not groups_alone or is_of_groups(name)):
                     array = StoredArray(self._path, array_name, self._where)
                     candidates.setdefault(name, {})[prefix] = array
         return candidates

@@ -13,7 +13,7 @@ _GAPS = re.compile(r"[\s_-]+")
 
 _PATIENT_COLUMNS = ("patient", "patient_id", "patientid", "subject", "subject_id")
 """Well-known names of a column of patients."""
-GROUP_COLUMNS = (
+_GROUP_COLUMNS = (
     "group",
     "groups",
     *_PATIENT_COLUMNS,
@@ -57,7 +57,7 @@ WELL_KNOWN_COLUMNS = {
         "findings",
         "finding",
     ),
-    "group": GROUP_COLUMNS,
+    "group": _GROUP_COLUMNS,
     "split": ("split", "set", "subset", "partition"),
 }
 """Purpose of a column -> its well-known names in lower case; the first name in a CSV is taken."""
@@ -168,25 +168,34 @@ def no_image_column(path: Path, columns: Sequence[str]) -> DataError:
 def further_columns(purpose: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that may have a purpose: of images, those of files and not of ids."""
     names = set(WELL_KNOWN_COLUMNS[purpose]) - set(WELL_KNOWN_COLUMNS["sample_id"])
-    return [name for name in columns if _GAPS.sub("_", name.lower()) in names]
+    return [name for name in columns if plain_name(name) in names]
 
 
 def columns_of_groups(columns: Sequence[str]) -> list[str]:
     """Return the columns with a well-known name of groups, those of patients before lesions."""
-    spelt = {name: _GAPS.sub("_", name.lower()) for name in columns}
-    named = [name for name in columns if spelt[name] in GROUP_COLUMNS]
-    return sorted(named, key=lambda name: GROUP_COLUMNS.index(spelt[name]))
+    named = filter(is_of_groups, columns)
+    return sorted(named, key=lambda name: _GROUP_COLUMNS.index(plain_name(name)))
+
+
+def is_of_groups(column: str) -> bool:
+    """Return whether a column has a well-known name of patients, lesions or other groups."""
+    return plain_name(column) in _GROUP_COLUMNS
 
 
 def is_of_patients(column: str) -> bool:
     """Return whether a column has a well-known name of patients."""
-    return _GAPS.sub("_", column.lower()) in _PATIENT_COLUMNS
+    return plain_name(column) in _PATIENT_COLUMNS
+
+
+def plain_name(column: str) -> str:
+    """Return a column's name in lower case, with ``_`` for blanks and hyphens."""
+    return _GAPS.sub("_", column.lower())
 
 
 def well_known(purpose: str, columns: Sequence[str]) -> str:
     """Return the column with the first well-known name of a purpose; empty without one."""
     for well_known in WELL_KNOWN_COLUMNS[purpose]:
-        present = [name for name in columns if _GAPS.sub("_", name.lower()) == well_known]
+        present = [name for name in columns if plain_name(name) == well_known]
         if len(present) > 1:
             raise ConfigError(
                 option("columns"),

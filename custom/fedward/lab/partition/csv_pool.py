@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedward.errors import DataError, listed, option
 from fedward.lab.partition.csv_columns import table_columns
-from fedward.lab.partition.csv_groups import RowGroups, row_groups
+from fedward.lab.partition.csv_groups import row_groups
 from fedward.lab.partition.csv_rows import CsvRows, read_rows
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
@@ -18,6 +18,7 @@ from fedward.lab.partition.label_columns import (
 )
 from fedward.lab.partition.pool import ClassesError, Pool
 from fedward.lab.partition.subgroup_columns import counted_columns, groups_of
+from fedward.lab.row_groups import RowGroups
 from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
 from fedward.sites.image_paths import ImageFinder
@@ -240,7 +241,7 @@ def _rows(table: _Table, labels: RowLabels, prefix: str) -> CsvRows:
         table.malformed,
         table.column_of,
         labels,
-        table.groups.of_lines,
+        table.groups.of_rows,
     )
 
 
@@ -288,7 +289,7 @@ def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
     alone = 0
     for record in rows.records:
         cell = record.cells[column]
-        is_grouped = bool(table.groups.of_lines[record.line])
+        is_grouped = bool(table.groups.of_rows[record.line])
         if is_grouped and not group_or_empty(cell):
             by_others += 1
             continue

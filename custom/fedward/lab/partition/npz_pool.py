@@ -79,7 +79,7 @@ class _File:
             splits += [prefix.removesuffix("_") or "train"] * count
         return splits
 
-    def of_all(self, texts: Mapping[str, list[str]]) -> list[str]:
+    def of_all(self, texts: Mapping[str, Sequence[str]]) -> list[str]:
         """Return a text for each image; ``texts`` of a split's images are by its prefix.
 
         Images of other splits have an empty text.
@@ -160,8 +160,10 @@ def read_npz(
     # Where images may change their splits, they are counted through all of them.
     indices = list(range(len(splits_in_file))) if resplit else places_in_splits
     splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
-    named_groups = file.of_all(file.columns.groups())
-    _refuse_torn_patients(path, file, named_groups)
+    groups_in_file = file.columns.groups()
+    named_groups = file.of_all(groups_in_file.by_prefix)
+    _refuse_torn_patients(path, file)
+    notes += _further_groups_note(file, named_groups, groups_in_file.further_columns)
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
@@ -207,12 +209,15 @@ def _read_file(path: Path, faults: Faults) -> _File:
     return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
 
 
-def _refuse_torn_patients(path: Path, file: _File, groups: Sequence[str]) -> None:
+def _refuse_torn_patients(path: Path, file: _File) -> None:
     """Raise DataError if there is an array of patients, some of whom have several groups."""
-    group_name = file.columns.group_name
-    if not group_name or is_of_patients(group_name):
+    if not file.columns.of_groups:
         return
-    for name in filter(is_of_patients, file.columns.names):
+    group_name, *others = file.columns.of_groups
+    if is_of_patients(group_name):
+        return
+    groups = file.of_all(file.columns.groups_in(group_name))
+    for name in filter(is_of_patients, others):
         if are_torn(file.of_all(file.columns.groups_in(name)), groups):
             raise DataError(
                 f"{path}",
@@ -220,6 +225,18 @@ def _refuse_torn_patients(path: Path, file: _File, groups: Sequence[str]) -> Non
                 expected="one column of groups",
                 found=f"{group_name} and {name}, which do not agree",
             )
+
+
+def _further_groups_note(
+    file: _File, groups: Sequence[str], further_columns: Sequence[str]
+) -> list[str]:
+    """Return a note of the images without a group in the first column that have one by others."""
+    if not further_columns:
+        return []
+    first = file.columns.of_groups[0]
+    in_first = file.of_all(file.columns.groups_in(first))
+    number = sum(bool(group) and not own for group, own in zip(groups, in_first, strict=True))
+    return [f"Images without {first} that stay together by {listed(further_columns)}: {number}."]
 
 
 def _without_one_hot(labels: Labels, choices: LabelChoices) -> tuple[Labels, list[str]]:
