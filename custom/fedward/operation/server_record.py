@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.evaluation_turn import evaluation_turn
+from fedward.methods.evaluation_turn import rounds_of_model
 from fedward.methods.survey import Survey
+from fedward.methods.workflow import Turn
 from fedward.operation.site_record import Row
 from fedward.storage import chain
 from fedward.storage.rows import LOGS, row_of
 
-Turn: TypeAlias = tuple[int, int]
-"""Round and part of an exchange."""
 Evaluation: TypeAlias = tuple[str, int]
-"""A site, and the number of rounds that had trained the model that it evaluated."""
+"""A site, and the number of rounds that had made the model that it evaluated."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,9 @@ class AnsweredExchange:
         return int(self.request["details"]["round"])
 
     @property
-    def part(self) -> int:
-        """Its number within the round."""
-        return int(self.request["details"]["part"])
+    def turn(self) -> Turn:
+        """Its place in the run."""
+        return Turn(self.round, int(self.request["details"]["part"]))
 
     def tasked(self, site: str) -> bool:
         """Return whether a site was given a task."""
@@ -139,16 +138,10 @@ class ServerRecord:
     ) -> dict[Evaluation, AnsweredExchange]:
         """Return each evaluation whose numbers the server accepted in some exchanges."""
         return {
-            (site, self.model_round(exchange)): exchange
+            (site, rounds_of_model(self.algorithm, exchange.turn)): exchange
             for exchange in exchanges
             for site in exchange.answers["details"]["evaluated"]
         }
-
-    def model_round(self, exchange: AnsweredExchange) -> int:
-        """Return how many rounds had trained the model that an exchange evaluates."""
-        round_, first_part = evaluation_turn(self.algorithm, exchange.round)
-        is_evaluation_of_round = round_ == exchange.round and first_part <= exchange.part
-        return exchange.round if is_evaluation_of_round else exchange.round - 1
 
     def rows(self, log: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of one of the run's logs; none if it does not exist.
@@ -175,7 +168,7 @@ class ServerRecord:
 
 def turn_of(row: Row) -> Turn:
     """Return round and part of the request in a line of the audit log."""
-    return row["details"]["round"], row["details"]["part"]
+    return Turn(row["details"]["round"], row["details"]["part"])
 
 
 def answered_sites(row: Row) -> set[str]:

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias, get_args
 from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
 from fedward.methods.evaluation_turn import evaluation_turn
+from fedward.methods.workflow import Turn
 from fedward.operation.server_record import (
     AnsweredExchange,
     Evaluation,
     ServerRecord,
-    Turn,
     answered_sites,
     turn_of,
 )
