@@ -104,7 +104,16 @@ MAY_USE: dict[str, set[str]] = {
         "speed",
         "views",
     },
-    "runs": {"cards", "errors", "evaluation", "label_kinds", "storage", "text"},
+    "runs": {
+        "cards",
+        "config",
+        "errors",
+        "evaluation",
+        "label_kinds",
+        "methods",
+        "storage",
+        "text",
+    },
     "security": {
         "config",
         "digests",

@@ -9,9 +9,10 @@ from fedward import cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, written_out
-from fedward.operation.settings_command import _values
+from fedward.operation.settings_command import SHOWN_WHOLE
 from fedward.operation.settings_list import all_groups, groups_of
 from fedward.registry import METHODS, SURVEY
+from fedward.runs.settings import all_settings
 
 NAMES = [*METHODS, SURVEY]
 
@@ -21,7 +22,7 @@ def test_every_setting_is_listed_once_and_described(method: str) -> None:
     settings = [setting for group in groups_of(method) for setting in group.settings]
     keys = [setting.key for setting in settings]
     experiment = Experiment(method=method, trainable="head" if method == "oneshot" else "all")
-    assert sorted(keys) == sorted(_values(experiment))
+    assert sorted(keys) == sorted(all_settings(experiment, SHOWN_WHOLE))
     assert [setting.key for setting in settings if not setting.about] == []
 
 
@@ -118,8 +119,8 @@ def test_what_would_run_is_a_job_of_the_same_settings(
     file.write_text(shown)
     experiment = load_experiment(str(file))
     assert experiment.seed == 7
-    expected = _values(JOBS[job]()) | {"seed": 7}
-    assert _values(experiment) == expected
+    expected = all_settings(JOBS[job](), SHOWN_WHOLE) | {"seed": 7}
+    assert all_settings(experiment, SHOWN_WHOLE) == expected
     assert json.loads(shown)["options"].keys() >= {"rounds", "learning_rate", "batch"}
     assert cli.main(["run", str(file), "--show"]) == 0
     assert capsys.readouterr().out == shown

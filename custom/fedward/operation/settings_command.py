@@ -6,16 +6,17 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import settings_of
 from fedward.operation.settings_list import Group, all_groups, as_text, groups_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
-from fedward.runs.settings import by_dotted_name
+from fedward.runs.settings import all_settings
 from fedward.terminal import columns, fold, shortened
 
 _WIDTH = 80
 """Characters of a line, at most."""
 _NO_VALUE = "-"
 """Shown where the experiment of a column has no such setting."""
+SHOWN_WHOLE = ("data.titles", "data.card", "sampler_options")
+"""Settings whose names are the user's own or a sampler's, so that each is one value."""
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def _settings(options: argparse.Namespace) -> int:
     _compare(options)
     experiment = load_experiment(options.job)
     print()
-    texts = {key: as_text(value) for key, value in _values(experiment).items()}
+    texts = {key: as_text(value) for key, value in all_settings(experiment, SHOWN_WHOLE).items()}
     _describe(groups_of(experiment.method), texts)
     return 0
 
@@ -94,22 +95,13 @@ def _columns(job: str) -> dict[str, dict[str, Any]]:
     experiment = load_experiment(job)
     # Some methods only train the head, which is never the default of an experiment.
     default = Experiment(method=experiment.method, trainable=experiment.trainable)
-    columns = {"job": _values(experiment), "default": _values(default)}
+    columns = {
+        "job": all_settings(experiment, SHOWN_WHOLE),
+        "default": all_settings(default, SHOWN_WHOLE),
+    }
     if job in PAPER_JOBS:
-        columns["paper"] = _values(load_experiment(f"{job}{SUFFIX}"))
+        columns["paper"] = all_settings(load_experiment(f"{job}{SUFFIX}"), SHOWN_WHOLE)
     return columns
-
-
-def _values(experiment: Experiment) -> dict[str, Any]:
-    """Return all settings, named as ``--set`` takes them."""
-    fields = experiment.model_dump(mode="json", exclude={"options"})
-    values = by_dotted_name(fields, whole=_TEXTS)
-    values |= settings_of(experiment.method, experiment.options).model_dump(mode="json")
-    return values
-
-
-_TEXTS = ("data.titles", "data.card")
-"""Settings whose names are the user's own, so that they are one value."""
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

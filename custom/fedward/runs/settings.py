@@ -3,6 +3,21 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
+from fedward.config import Experiment
+from fedward.methods import settings_of
+
+
+def all_settings(experiment: Experiment, whole: Container[str] = ()) -> dict[str, Any]:
+    """Return all settings as JSON values by the names that ``--set`` takes, the method's own last.
+
+    Args:
+        experiment: whose settings.
+        whole: as for :func:`by_dotted_name`.
+    """
+    common = experiment.model_dump(mode="json", exclude={"options"})
+    of_method = settings_of(experiment.method, experiment.options).model_dump(mode="json")
+    return by_dotted_name({**common, **of_method}, whole)
+
 
 def by_dotted_name(settings: Mapping[str, Any], whole: Container[str] = ()) -> dict[str, Any]:
     """Return dotted name -> value of nested settings, such as ``data.image_size`` -> 32.

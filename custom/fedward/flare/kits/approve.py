@@ -15,8 +15,8 @@ from fedward.flare.kits.doctor.policy import approvals, row_of
 from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.scopes import SCOPES, read_scopes
 from fedward.flare.privacy import default_scope
-from fedward.methods import job_of, settings_of
-from fedward.runs.settings import by_dotted_name
+from fedward.methods import job_of
+from fedward.runs.settings import all_settings, by_dotted_name
 from fedward.security.approvals import APPROVALS_FOLDER, Entry
 from fedward.security.policy import POLICY_FILE, Circumstances, Policy, findings, read_policy
 from fedward.terminal import printable
@@ -124,11 +124,11 @@ def differences(experiment: Experiment) -> list[tuple[str, str, str]]:
     experiment or, for a setting of the method, the method's. It is empty where there is none, as
     for an entry of a mapping.
     """
-    settings = _all_settings(experiment)
-    defaults = _all_settings(_default_experiment(experiment))
+    settings = _as_json(all_settings(experiment))
+    defaults = _as_json(all_settings(_default_experiment(experiment)))
     fields = Experiment.model_fields
     defaults |= _as_json({name: fields[name].default for name in ("net", "trainable")})
-    defaults |= _as_json({"data": DataSpec().model_dump(mode="json")})
+    defaults |= _as_json(by_dotted_name({"data": DataSpec().model_dump(mode="json")}))
     return [
         (name, value, defaults.get(name, ""))
         for name, value in settings.items()
@@ -145,16 +145,8 @@ def _default_experiment(experiment: Experiment) -> Experiment:
     return Experiment(**given, synthetic=None)  # A clinical job has no synthetic images.
 
 
-def _all_settings(experiment: Experiment) -> dict[str, str]:
-    """Return all settings by the names that ``--set`` takes, the method's own last."""
-    settings = experiment.model_dump(mode="json", exclude={"options", "method"})
-    options = settings_of(experiment.method, experiment.options).model_dump(mode="json")
-    return _as_json(settings) | _as_json(options)
-
-
-def _as_json(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return dotted name -> JSON of nested settings."""
-    values = by_dotted_name(settings)
+def _as_json(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> JSON of a value."""
     return {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
 
 
