@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedward.tracking import FOLDER, scalars, write_scalars
+from fedward.tracking import EVENTS_FOLDER, scalars, write_scalars
 from running import run_local
 from tiny import tiny
 from tracked import events
@@ -51,4 +51,4 @@ def test_a_local_run_has_the_numbers_of_its_logs(tmp_path, decay):
                 (row["round"], pytest.approx(row["value"]))
             )
     assert {"val/accuracy", "test/accuracy", "train/seconds"} <= set(logged["site-1"])
-    assert {site: events(run / FOLDER / site) for site in logged} == logged
+    assert {site: events(run / EVENTS_FOLDER / site) for site in logged} == logged

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from fedward.protocol.transport import Deliver, Transport
     from fedward.protocol.wire import Message
 
-FOLDER = "tb_events"
+EVENTS_FOLDER = "tb_events"
 """Folder in the run folder, with one for each site; FLARE's receiver writes the same."""
 
 _FILE = "events.out.tfevents.fedward"

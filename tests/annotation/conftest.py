@@ -12,7 +12,7 @@ from selenium.webdriver import Chrome
 
 from chromium import Served, Server, Tab, start_browser
 from fedward.annotation import Queue, Rules, queue_folder
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.label_kinds import kind_of_field
 
 CLASSES = ("MEL", "NV", "BCC")
@@ -55,7 +55,7 @@ class Clinician:
         self.name = name
         self.desk = Desk(queue, {f"s{index:02d}" for index in range(100)})
 
-    def say(self, sample_id: str, label: str | None, kind: str = "") -> Message:
+    def say(self, sample_id: str, label: str | None, kind: str = "") -> SentAnswer:
         """Give a class, or None for "cannot tell"."""
         with self.queue.database.reading() as database:
             query = (
@@ -63,7 +63,7 @@ class Clinician:
             )
             seen = database.execute(query, [self.name, sample_id]).fetchone()[0]
         kind = kind or ("cannot tell" if label is None else "label")
-        message = Message(self.name, sample_id, kind, label, self.key(), seen)
+        message = SentAnswer(self.name, sample_id, kind, label, self.key(), seen)
         self.desk.answer(message)
         return message
 

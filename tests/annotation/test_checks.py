@@ -10,7 +10,7 @@ import pytest
 from fedward.annotation import OwnAgreement, Queue, Remark, Rules
 from fedward.annotation.audit import write_audit
 from fedward.annotation.checks import checks_of
-from fedward.annotation.desk import Desk, Message, Stale
+from fedward.annotation.desk import Desk, SentAnswer, Stale
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
@@ -174,7 +174,7 @@ def test_only_the_secret_of_a_queue_says_which_questions_come_again(
         queue.request("run", 1, "fedal", ids)
         desk = Desk(queue, ids)
         for number, sample_id in enumerate(ids):
-            desk.answer(Message("Anna", sample_id, "label", "NV", f"{number}", 0))
+            desk.answer(SentAnswer("Anna", sample_id, "label", "NV", f"{number}", 0))
     assert drawn(tmp_path / "one") == drawn(tmp_path / "one")
     assert drawn(tmp_path / "one") != drawn(tmp_path / "other")
 
@@ -204,7 +204,9 @@ def test_a_check_is_taken_back_and_is_in_the_trail(
         anna.say("s00", "BCC")
     seen = desk.view("Anna", "s00", again=True).seen
     remark = Remark(unsure=True, discuss=True, comment="=cmd()")
-    desk.answer(Message("Anna", "s00", "label", "SCC", anna.key(), seen, remark=remark, again=True))
+    desk.answer(
+        SentAnswer("Anna", "s00", "label", "SCC", anna.key(), seen, remark=remark, again=True)
+    )
     assert desk.view("Anna", "s00", again=True).remark == remark
     assert desk.view("Ben", "s00").remark == Remark()
     assert queue.labels()["s00"] == "SCC", "an own answer can be changed all the same"
@@ -420,10 +422,12 @@ def test_an_image_of_known_class_gets_no_label_as_an_own_answer(
     queue = by(readers=2, adjudicators=frozenset({"Weiss"}), known=KNOWN)
     for name in ("Anna", "Weiss"):
         reader = make_clinician(queue, name)
-        reader.desk.answer(Message(name, "s60", "label", "BCC", reader.key(), 0, again=True))
+        reader.desk.answer(SentAnswer(name, "s60", "label", "BCC", reader.key(), 0, again=True))
         seen = reader.desk.view(name, "s60", again=True).seen
         if name == "Anna":
-            reader.desk.answer(Message(name, "s60", "label", "MEL", reader.key(), seen, again=True))
+            reader.desk.answer(
+                SentAnswer(name, "s60", "label", "MEL", reader.key(), seen, again=True)
+            )
     assert queue.labels() == {}
     assert queue.decisions() == []
     first = OwnAgreement(known=1, right=0)
@@ -461,7 +465,7 @@ def test_a_question_that_is_gone_while_it_comes_again_keeps_its_label(
     assert queue.own_agreement() == {}
     first = anna.desk.view("Anna", "s01", again=True)
     if meanwhile == "vanished":
-        message = Message("Anna", "s01", "label", "MEL", anna.key(), first.seen, again=True)
+        message = SentAnswer("Anna", "s01", "label", "MEL", anna.key(), first.seen, again=True)
         anna.desk.answer(message)
         assert queue.labels()["s01"] == "MEL", "who sees the own answer corrects it"
 
@@ -498,10 +502,10 @@ def test_an_honest_second_answer_corrects_the_first_beside_checks(
     anna.say("s00", "NV")
     view = anna.desk.view("Anna", "s00", again=True)
     assert view.own == "NV"
-    anna.desk.answer(Message("Anna", "s00", "label", "MEL", anna.key(), view.seen, again=True))
+    anna.desk.answer(SentAnswer("Anna", "s00", "label", "MEL", anna.key(), view.seen, again=True))
     assert queue.labels() == {"s00": "MEL"}, "a run asks about it: it is no check"
     ben = make_clinician(queue, "Ben")
-    ben.desk.answer(Message("Ben", "s01", "label", "MEL", ben.key(), 0, again=True))
+    ben.desk.answer(SentAnswer("Ben", "s01", "label", "MEL", ben.key(), 0, again=True))
     assert queue.labels()["s01"] == "MEL", (
         "a first answer to a question is one, whatever is claimed"
     )

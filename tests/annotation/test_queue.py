@@ -16,7 +16,7 @@ import pytest
 from fedward.annotation import Queue, Rules, queue_folder, times
 from fedward.annotation import database as module
 from fedward.annotation.database import NAME
-from fedward.annotation.desk import Desk, Message, Stale
+from fedward.annotation.desk import Desk, SentAnswer, Stale
 from fedward.errors import DataError
 from fedward.sites import find_site_file
 
@@ -235,7 +235,7 @@ def test_an_answer_from_a_view_that_is_past_changes_nothing(clinic: Any, clinici
     seen = anna.desk.view("anna").seen
     anna.say("s00", "MEL")
     with pytest.raises(Stale):
-        anna.desk.answer(Message("anna", "s00", "label", "NV", "key", seen))
+        anna.desk.answer(SentAnswer("anna", "s00", "label", "NV", "key", seen))
     assert clinic.queue.labels() == {"s00": "MEL"}
 
 
@@ -282,10 +282,10 @@ def test_several_readers_see_each_image_once_each(clinic: Any) -> None:
     clinic.ask("s00")
     desk = Desk(Queue(clinic.queue.folder, Rules(readers=2)), clinic.ids)
     assert desk.view("anna").tally.total == 1
-    desk.answer(Message("anna", "s00", "label", "MEL", "1", 0))
+    desk.answer(SentAnswer("anna", "s00", "label", "MEL", "1", 0))
     assert (desk.view("anna").waiting, desk.view("ben").waiting) == (0, 1)
     assert desk.view("ben").tally.decided == 0
-    desk.answer(Message("ben", "s00", "label", "NV", "2", 0))
+    desk.answer(SentAnswer("ben", "s00", "label", "NV", "2", 0))
     assert (desk.view("anna").waiting, desk.view("ben").waiting) == (0, 0)
     view = desk.view("clara")
     tally = view.tally
@@ -301,7 +301,7 @@ def test_an_image_with_a_class_of_another_job_waits_again(clinic: Any, clinician
     view = desk.view("anna")
     assert view.image is not None
     assert (view.image.sample_id, view.waiting, view.tally.decided, view.mine) == ("s00", 1, 2, 2)
-    desk.answer(Message("anna", "s00", "label", "NV", "again", view.seen))
+    desk.answer(SentAnswer("anna", "s00", "label", "NV", "again", view.seen))
     assert (desk.view("anna").waiting, desk.view("anna").tally.decided) == (0, 3)
     assert clinic.queue.labels() == {"s00": "NV", "s01": "MEL"}
     assert Desk(clinic.queue, clinic.ids).view("ben").waiting == 0, (
@@ -561,11 +561,11 @@ _OPEN = (
 )
 _ANSWER = (
     _OPEN + "from itertools import count\n"
-    "from fedward.annotation.desk import Desk, Message\n"
+    "from fedward.annotation.desk import Desk, SentAnswer\n"
     "desk = Desk(queue, [])\n"
     "for number in count():\n"
     "    name = sys.argv[2] + str(number)\n"
-    "    desk.answer(Message(sys.argv[2], name, 'label', 'MEL', name, 0))\n"
+    "    desk.answer(SentAnswer(sys.argv[2], name, 'label', 'MEL', name, 0))\n"
     "    print(name, flush=True)\n"
 )
 

@@ -19,7 +19,7 @@ from PIL import Image
 import dicom_files
 import nifti_files
 from fedward.annotation import queue_of, stacks
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
@@ -278,7 +278,7 @@ def test_slices_are_asked_about_answered_and_trained_on(
         for asked in queue.pending():
             label = CLASSES[int(asked.sample_id[-1]) % 2]
             Desk(queue, {asked.sample_id}).answer(
-                Message("ab", asked.sample_id, "label", label, uuid4().hex, 0)
+                SentAnswer("ab", asked.sample_id, "label", label, uuid4().hex, 0)
             )
         exchange(self, requests, timeout, deliver)
 

@@ -15,7 +15,7 @@ from fedward.evaluation.histograms import EDGES, INTERVALS
 from fedward.evaluation.intervals import Share, proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.binned_checks import check_binned
-from fedward.protocol.messages import BinnedCounts, Metric
+from fedward.protocol.messages import BinnedCounts, MetricValue
 
 
 def drawn(counts, seed=0, sharp=2.0):
@@ -64,7 +64,7 @@ def test_what_is_told_passes_the_wire_and_names_no_rare_class(counts, seed, shar
     assert found.confidence.right.sum() == (given_class == labels).sum()
     wrong = np.bincount(given_class[given_class != labels], minlength=len(counts))
     assert found.confusion.false_positives.tolist() == wrong.tolist()
-    row = Metric(split="test", name="accuracy", value=0.5, n=len(labels), classes=[])
+    row = MetricValue(split="test", name="accuracy", value=0.5, n=len(labels), classes=[])
     sent = BinnedCounts.model_validate(told)
     rules = rules_of(classes=range(len(counts)))
     check_binned("counts", sent, [row], rules, synthetic=True)
@@ -300,7 +300,7 @@ TOLD = AnswerCounts.of_one_answer(*drawn([40, 25, 60], sharp=0.5)).to_wire()
     ],
 )
 def test_counts_that_break_a_rule_are_refused(change, message):
-    row = Metric(split="test", name="accuracy", value=0.5, n=125, classes=[])
+    row = MetricValue(split="test", name="accuracy", value=0.5, n=125, classes=[])
     with pytest.raises(WireError, match=message):
         check_binned(
             "counts",

@@ -18,7 +18,7 @@ from fedward.evaluation.small_counts import common_findings, withhold_small_coun
 from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse
-from fedward.protocol.messages import BinnedCounts, Metric
+from fedward.protocol.messages import BinnedCounts, MetricValue
 
 CLASSES = ("A", "B", "C", "D")
 
@@ -205,7 +205,7 @@ def test_two_sites_add_up_where_one_withholds_a_class():
 
 SENT = AnswerCounts.of_each_class(*answered(60, 4, rare=3)).to_wire()
 RULES = rules_of(classes="ABCD", kind=SEVERAL_LABELS)
-ROW = [Metric(split="test", name="auroc_macro", value=0.5, n=60, classes=["A", "B", "C"])]
+ROW = [MetricValue(split="test", name="auroc_macro", value=0.5, n=60, classes=["A", "B", "C"])]
 
 
 def test_a_sites_counts_pass():

@@ -298,4 +298,4 @@ def test_a_participants_metrics_import_no_torch(kits, name):
 
 
 def test_the_folder_of_answers_is_that_of_the_site_log():
-    assert ANSWERS_FOLDER == site_log.FOLDER
+    assert ANSWERS_FOLDER == site_log.ANSWERS_FOLDER

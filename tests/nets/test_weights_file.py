@@ -15,7 +15,7 @@ from fedward.digests import file_digest
 from fedward.errors import ConfigError
 from fedward.methods import method_of
 from fedward.nets import build
-from fedward.nets.weights import FOLDER
+from fedward.nets.weights import WEIGHTS_VARIABLE
 from fedward.security.policy import OPEN, Circumstances, Policy, findings
 from run_files import weights
 from running import run_local
@@ -39,7 +39,7 @@ def keep(folder: Path, tensors: dict[str, Tensor], name: str = "encoder.safetens
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of weights of this machine."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv(WEIGHTS_VARIABLE, str(tmp_path))
     return tmp_path
 
 
@@ -111,8 +111,8 @@ def test_another_file_of_that_name_is_not_read(
     (folder / given.file).write_bytes(b"anything")
     with pytest.raises(ConfigError, match=f"expected SHA-256 {given.sha256}"):
         build("small_cnn_gn", 5, pretrained=given)
-    monkeypatch.delenv(FOLDER)
-    with pytest.raises(ConfigError, match=f"set {FOLDER}"):
+    monkeypatch.delenv(WEIGHTS_VARIABLE)
+    with pytest.raises(ConfigError, match=f"set {WEIGHTS_VARIABLE}"):
         build("small_cnn_gn", 5, pretrained=given)
 
 
@@ -185,5 +185,5 @@ def test_a_model_that_trained_whole_needs_no_file(
     given = keep(folder, dict(build("small_cnn_gn", 8, seed=9).state_dict()))
     experiment = tiny("fedavg", net="small_cnn_gn", pretrained=WeightsFile(**given._asdict()))
     run = run_local(experiment, tmp_path / "run", sites=SITES)
-    monkeypatch.delenv(FOLDER)
+    monkeypatch.delenv(WEIGHTS_VARIABLE)
     assert list(fedward.load_model(run).net.state_dict()) == list(weights(run))

@@ -15,7 +15,7 @@ from fedward.errors import DataError
 from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.selffed.objectives import HIDDEN
 from fedward.storage.model_files import StoredState
-from fedward.storage.pictures import FOLDER, save_pictures
+from fedward.storage.pictures import PICTURES_FOLDER, save_pictures
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
 from running import run_experiment, run_local
@@ -35,12 +35,12 @@ def pretraining(**changes: Any) -> Experiment:
 
 
 def about(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / FOLDER / "about.json").read_text())
+    content: dict[str, Any] = json.loads((run / PICTURES_FOLDER / "about.json").read_text())
     return content
 
 
 def picture(run: Path, number: int, name: str) -> np.ndarray:
-    return np.asarray(Image.open(run / FOLDER / f"{number}-{name}.png"))
+    return np.asarray(Image.open(run / PICTURES_FOLDER / f"{number}-{name}.png"))
 
 
 def blocks(pixels: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None
         run, public_images(experiment, tmp_path, []).learner.images.data.val.pixels[:6], 30
     )
     for other in ("val", "test", "train"):
-        assert not list((run / FOLDER).glob(f"*{other}*"))
+        assert not list((run / PICTURES_FOLDER).glob(f"*{other}*"))
 
 
 def test_pictures_use_the_averaged_model_and_the_same_masks(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_pictures_use_the_averaged_model_and_the_same_masks(tmp_path: Path) -> N
 @pytest.mark.parametrize("options", [{"pretraining_rounds": 0}, {"pretext": "contrastive"}])
 def test_a_run_that_hides_nothing_keeps_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
     run = run_local(pretraining(options=options), tmp_path / "run", sites=SITES[:1])
-    assert not (run / FOLDER).exists()
+    assert not (run / PICTURES_FOLDER).exists()
 
 
 # --- the server's own file
@@ -113,7 +113,7 @@ def on_files(tmp_path: Path, server: str | None) -> Path:
 def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
     run = on_files(tmp_path, None)
     assert about(run) == {"format": 3, "round": 1, "hidden": 0.6, "names": [], "images": 0}
-    assert [path.name for path in (run / FOLDER).iterdir()] == ["about.json"]
+    assert [path.name for path in (run / PICTURES_FOLDER).iterdir()] == ["about.json"]
 
 
 def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_pixels_are_rounded_and_grey_pictures_stay_grey(tmp_path: Path, channels
 
 
 def test_pictures_of_a_round_run_again_replace_those_before(tmp_path: Path) -> None:
-    (tmp_path / f"{FOLDER}.partial").mkdir()
+    (tmp_path / f"{PICTURES_FOLDER}.partial").mkdir()
     for count in (3, 1):
         save_pictures(tmp_path, {"original": torch.zeros(count, 1, 2, 2)}, {"round": count})
-    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / PICTURES_FOLDER).iterdir()) == [
         "1-original.png",
         "about.json",
     ]
-    assert [path.name for path in tmp_path.iterdir()] == [FOLDER]
+    assert [path.name for path in tmp_path.iterdir()] == [PICTURES_FOLDER]
 
 
 def test_the_stand_in_layout_has_such_images_whatever_its_sites(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Stale(Exception):  # noqa: N818 - not an error of the program: the page re
 
 
 @dataclass(frozen=True)
-class Message:
+class SentAnswer:
     """An answer as the page sends it."""
 
     annotator: str
@@ -301,7 +301,7 @@ class Desk:
         asked_ids = {row["sample_id"] for row in rows} | self.rules.known.keys()
         return frozenset(name for asked in asked_ids for name in self.rules.together(asked))
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: SentAnswer) -> None:
         """Write an answer; it is on the disk when this returns.
 
         Raises:
@@ -413,7 +413,7 @@ class Desk:
         decision = Decision(*before)
         return decision.text if names_only(decision, self._classes, self.rules) else None
 
-    def _purpose(self, database: sqlite3.Connection, message: Message) -> Purpose:
+    def _purpose(self, database: sqlite3.Connection, message: SentAnswer) -> Purpose:
         """Return whether an answer is to a question of a run, or to a check of the reader.
 
         Raises:
@@ -443,7 +443,7 @@ class Desk:
                 return "repeat"
         raise Stale(message.annotator, _ALREADY_ANSWERED)
 
-    def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
+    def _adjudicates(self, database: sqlite3.Connection, message: SentAnswer) -> bool:
         """Return whether an answer is one that decides between readers who differ."""
         if self.rules.readers <= 1:
             return False
@@ -546,7 +546,7 @@ def _row_of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
     return row
 
 
-def _is_same(row: sqlite3.Row, message: Message) -> bool:
+def _is_same(row: sqlite3.Row, message: SentAnswer) -> bool:
     """Return whether a stored answer is that of a message."""
     stored = (row["annotator"], row["sample_id"], row["kind"], row["label"])
     return stored == (message.annotator, message.sample_id, message.kind, message.label)

@@ -60,7 +60,7 @@ from fedward.storage import chain
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
 
-FOLDER = "answers"
+ANSWERS_FOLDER = "answers"
 """Folder of the logs, in a site's folder."""
 
 _MOST_ERRORS = 1000
@@ -90,7 +90,7 @@ class SiteLog:
         algorithm: Algorithm[Any] | Survey,
         job: str = "",
     ) -> None:
-        self._folder = folder / FOLDER
+        self._folder = folder / ANSWERS_FOLDER
         self._site = site
         self._job = job
         self._experiment = experiment
@@ -216,7 +216,7 @@ class SiteLog:
     def _answered(self, run: str) -> list[dict[str, Any]]:
         """Return the lines of this site's answers in a run; RunError if the log was changed."""
         if run not in self._logs:
-            self._logs[run] = chain.Checked(self._path(run), run, f"{FOLDER}/{run}.jsonl")
+            self._logs[run] = chain.Checked(self._path(run), run, f"{ANSWERS_FOLDER}/{run}.jsonl")
         rows = self._logs[run].rows()
         return [
             row for row in rows if row.get("site") == self._site and row.get("event") == "answered"

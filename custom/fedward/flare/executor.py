@@ -30,7 +30,7 @@ from fedward.flare.jobs.configurations import (
 )
 from fedward.flare.launchers import RESTARTS
 from fedward.flare.places import site_folders, state_folder
-from fedward.flare.process_memory import Memory
+from fedward.flare.process_memory import ProcessMemory
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.terminal import reason
 from fedward.tracking import scalars
@@ -77,7 +77,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         self._client: Respondent | None = None
         self._part = 0
         """Number, within its round, of the exchange that is answered or was answered last."""
-        self._memory = Memory()
+        self._memory = ProcessMemory()
 
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal

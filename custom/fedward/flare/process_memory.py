@@ -6,7 +6,7 @@ import sys
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 
-class Memory:
+class ProcessMemory:
     """Keeps a process small between its exchanges, at little cost."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fedward.errors import FedwardError, RunError
-from fedward.flare.process_memory import Memory
+from fedward.flare.process_memory import ProcessMemory
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.protocol.transport import Deliver, failed
 from fedward.protocol.wire import Message
@@ -30,7 +30,7 @@ class FlareTransport:
 
     def __init__(self, controller: ModelController) -> None:
         self._controller = controller
-        self._memory = Memory()
+        self._memory = ProcessMemory()
 
     def sites(self) -> list[str]:
         """Return the sites that take part in the job, sorted by name."""

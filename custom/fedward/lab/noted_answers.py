@@ -25,7 +25,7 @@ from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
 
 _LABEL_ARRAYS = ("train_labels", "val_labels", "test_labels", "labels")
-FOLDER = "test_answers"
+NOTES_FOLDER = "test_answers"
 """Folder in a site's own folder, with the test images and the answers of each run."""
 
 
@@ -111,7 +111,7 @@ def note_answers(
     source: DataSource, data: SiteData, run: str, round_: int, answers: NDArray[np.int64]
 ) -> None:
     """Note the answers (N,) of the model after ``round_`` rounds in the site's own folder."""
-    folder = source.folder / FOLDER
+    folder = source.folder / NOTES_FOLDER
     about = folder / f"{run}.json"
     if not about.exists():
         make_folder(folder, PRIVATE)
@@ -139,7 +139,7 @@ def answers_of(run: Run) -> dict[str, SiteAnswers]:
         RunError: a file is broken.
     """
     by_site: dict[str, SiteAnswers] = {}
-    for path in sorted(run.folder.glob(f"sites/*/{FOLDER}/{run.info.id}.jsonl")):
+    for path in sorted(run.folder.glob(f"sites/*/{NOTES_FOLDER}/{run.info.id}.jsonl")):
         content = json.loads(path.with_suffix(".json").read_text("utf-8"))
         images = GroupedImages(
             np.array(content["labels"], np.int64), np.array(content["groups"], np.int64)

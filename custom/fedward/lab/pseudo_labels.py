@@ -18,7 +18,7 @@ from fedward.client.site_data import DataSource
 from fedward.lab.noted_answers import note_answers
 from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
 from fedward.model_state import State
-from fedward.runs.pseudo_labels import FOLDER
+from fedward.runs.pseudo_labels import PSEUDO_LABELS_FOLDER
 from fedward.sites import SiteData
 from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
@@ -178,7 +178,7 @@ class ObservedTraining:
 
 def note(site_folder: Path, run: str, row: PseudoLabelRow) -> None:
     """Add a row to a site's notes of a run, which lie in the site's own folder."""
-    path = site_folder / FOLDER / f"{run}.jsonl"
+    path = site_folder / PSEUDO_LABELS_FOLDER / f"{run}.jsonl"
     make_folder(path.parent, PRIVATE)
     append(path, written(row).encode())
 

@@ -24,7 +24,7 @@ from fedward.server.run import Engine, begin_run, resume_run
 from fedward.sites import named_sites
 from fedward.starting_model import Source
 from fedward.storage.run_folder import NewRun, RunFolder, refuse_results, require_room
-from fedward.tracking import FOLDER, TrackedTransport
+from fedward.tracking import EVENTS_FOLDER, TrackedTransport
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Simulation:
         with local_transport(made, self.sites, algorithm, self.folder, self.workers) as transport:
             exchanges = algorithm.requirements.server.exchanges
             yield Engine(
-                TrackedTransport(transport, self.folder / FOLDER, exchanges),
+                TrackedTransport(transport, self.folder / EVENTS_FOLDER, exchanges),
                 console or Console(),
                 write_report,
                 site_folders=self._site_folders,

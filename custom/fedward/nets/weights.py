@@ -10,7 +10,7 @@ from torch import nn
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
 
-FOLDER = "FEDWARD_WEIGHTS"
+WEIGHTS_VARIABLE = "FEDWARD_WEIGHTS"
 """Environment variable that names the folder with files of weights on this machine."""
 
 
@@ -38,13 +38,13 @@ def find_file(given: WeightsFile, where: str) -> Path:
     Raises:
         ConfigError: there is no such file on this machine, or it has another SHA-256.
     """
-    folder = os.environ.get(FOLDER)
+    folder = os.environ.get(WEIGHTS_VARIABLE)
     path = Path(folder or ".") / given.file
     if not folder or not path.is_file():
         raise ConfigError(
             where,
-            f"Put it there, and set {FOLDER}.",
-            expected=f"a file of that name in the folder {FOLDER}",
+            f"Put it there, and set {WEIGHTS_VARIABLE}.",
+            expected=f"a file of that name in the folder {WEIGHTS_VARIABLE}",
             found=folder or "no such folder",
         )
     # Checked before anything in the file is read.

@@ -11,7 +11,7 @@ from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.fields import require, require_length
-from fedward.protocol.messages import BinnedCounts, Metric
+from fedward.protocol.messages import BinnedCounts, MetricValue
 from fedward.protocol.subgroup_checks import check_further_counts
 
 _LARGEST_CONFIDENCE = 1.001
@@ -21,7 +21,7 @@ _LARGEST_CONFIDENCE = 1.001
 def check_binned(
     where: str,
     sent: BinnedCounts,
-    metrics: Sequence[Metric],
+    metrics: Sequence[MetricValue],
     rules: AnswerRules,
     synthetic: bool = False,
 ) -> None:

@@ -42,7 +42,7 @@ def _card_text(text: str) -> str:
     return text
 
 
-class Metric(Part):
+class MetricValue(Part):
     """One number of a model on a site's images."""
 
     split: Annotated[Split, Expected("val or test")]
@@ -219,7 +219,7 @@ class Answer(_Reply):
     """Optimiser steps."""
     train: Annotated[dict[str, Number], Few, Expected("finite numbers by name")]
     """Means of losses and other scalars of the training steps."""
-    metrics: Annotated[list[Metric], FailFast()]
+    metrics: Annotated[list[MetricValue], FailFast()]
     binned: Annotated[BinnedCounts | None, Said] = None
     """Set if the model is evaluated on test images of a class that may be reported."""
     label_counts: Annotated[LabelCounts | None, Said] = None

@@ -9,7 +9,7 @@ from typing import get_args
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.protocol.fields import refuse
-from fedward.protocol.messages import Metric, Split
+from fedward.protocol.messages import MetricValue, Split
 from fedward.terminal import shown
 
 _CLASS_METRICS = ("auprc", "auroc", "f1", "support")
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 
 def check_metrics(
-    where: str, rows: Sequence[Metric], is_evaluated: bool, rules: AnswerRules
+    where: str, rows: Sequence[MetricValue], is_evaluated: bool, rules: AnswerRules
 ) -> None:
     """Raise RefusedError unless rows are possible metrics of one site's images.
 
@@ -41,7 +41,7 @@ def check_metrics(
         _check_split(f"{where}, {split}", rows_of_split, rules)
 
 
-def _check_split(where: str, rows: Sequence[Metric], rules: AnswerRules) -> None:
+def _check_split(where: str, rows: Sequence[MetricValue], rules: AnswerRules) -> None:
     """Refuse rows of one split that are not of the same images."""
     if not rows:
         return
@@ -54,7 +54,9 @@ def _check_split(where: str, rows: Sequence[Metric], rules: AnswerRules) -> None
         refuse(where, expected, f"{support} of {image_count}")
 
 
-def _check_metric(where: str, row: Metric, classes: frozenset[str], rules: AnswerRules) -> None:
+def _check_metric(
+    where: str, row: MetricValue, classes: frozenset[str], rules: AnswerRules
+) -> None:
     metric, _, class_name = row.name.partition("/")
     is_of_a_class = metric in _CLASS_METRICS and class_name in classes
     if row.name not in rules.metric_names and not is_of_a_class:

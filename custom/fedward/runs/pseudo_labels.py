@@ -14,7 +14,7 @@ from fedward.evaluation.selection import LAST
 from fedward.runs.run import Run
 from fedward.storage.rows import PseudoLabelRow, read_rows
 
-FOLDER = "pseudo_labels"
+PSEUDO_LABELS_FOLDER = "pseudo_labels"
 """Folder in a site's own folder, with one file of notes for each run."""
 OTHERS = "other classes"
 _NAMED_CLASSES = 5
@@ -102,7 +102,7 @@ def notes(run_folder: Path, run: str) -> dict[str, list[PseudoLabelRow]]:
         RunError: a file is broken.
     """
     by_site: dict[str, list[PseudoLabelRow]] = {}
-    for path in sorted(run_folder.glob(f"sites/*/{FOLDER}/{run}.jsonl")):
+    for path in sorted(run_folder.glob(f"sites/*/{PSEUDO_LABELS_FOLDER}/{run}.jsonl")):
         site = path.parent.parent.name
         by_exchange = {(row.round, row.part): row for row in read_rows(path, PseudoLabelRow, [])}
         by_site[site] = [by_exchange[exchange] for exchange in sorted(by_exchange)]

@@ -74,7 +74,8 @@ def _plain_name(value: str) -> str:
     return value
 
 
-Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+_Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+"""A share of all, from 0 to 1."""
 SplitName: TypeAlias = Annotated[str, Field(pattern=f"^({'|'.join(SPLITS)})$")]
 Width: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
@@ -114,8 +115,8 @@ class Columns(_Fields):
 class Split(_Fields):
     """Shares of the groups that are set apart for validation and test without a split column."""
 
-    val: Share = 0.15
-    test: Share = 0.25
+    val: _Fraction = 0.15
+    test: _Fraction = 0.25
     seed: int = 0
 
     @model_validator(mode="after")
@@ -160,7 +161,7 @@ class Reading(_Fields):
 
     Unset: anyone who has not answered yet decides.
     """
-    repeat: Share = 0.0
+    repeat: _Fraction = 0.0
     """The share of a reader's questions that come again, unannounced, to check the reader."""
     known: dict[str, str] = {}
     """Image of known class -> its class; mixed in unannounced, to check readers.
@@ -178,12 +179,12 @@ class Reading(_Fields):
 class _SiteFile(_Fields):
     site: Annotated[str, AfterValidator(_plain_name)] = ""
     """The site's name in messages; unset: the file's name."""
-    labelled: Share | tuple[str, ...] = 1.0
+    labelled: _Fraction | tuple[str, ...] = 1.0
     """Which of its training labels the site uses.
 
     Either their share, stratified by class, or the ids of the images whose labels are used.
     """
-    max_rejected: Share = 0.05
+    max_rejected: _Fraction = 0.05
     """Largest share of unusable rows; above it the site is refused, as the file itself is wrong."""
     split: Split = Split()
     device: Annotated[str, BeforeValidator(_device)] = "auto"

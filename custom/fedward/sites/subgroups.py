@@ -22,7 +22,7 @@ LONGEST_NAME = 40
 EXPECTED_NAME = f"1 to {LONGEST_NAME} printable characters in one line"
 """What such a name is, for errors."""
 
-Groups: TypeAlias = Mapping[str, Sequence[str]]
+SubgroupCells: TypeAlias = Mapping[str, Sequence[str]]
 """Name of a group -> the cells that are in it: texts, or bands of numbers such as 40-64 or 65+."""
 
 _NUMBER = re.compile(r"(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d{1,2})?")
@@ -56,7 +56,7 @@ def _groups(groups: object) -> object:
     return groups
 
 
-def check_columns(columns: Mapping[str, Groups]) -> None:
+def check_columns(columns: Mapping[str, SubgroupCells]) -> None:
     """Refuse columns that cannot be counted by.
 
     Raises:
@@ -86,7 +86,7 @@ def check_columns(columns: Mapping[str, Groups]) -> None:
                 raise ValueError(f"{column}: bands that do not overlap, such as 0-39 and 40-64")
 
 
-def group_of(cell: str, groups: Groups) -> str:
+def group_of(cell: str, groups: SubgroupCells) -> str:
     """Return the group of a cell.
 
     A cell belongs to the group that lists it, in small or capital letters, where 2 and 2.0 are the
@@ -115,7 +115,7 @@ def is_band(group: str) -> bool:
     return _band(_plain(group)) is not None
 
 
-def is_left_over(cell: str, groups: Groups) -> bool:
+def is_left_over(cell: str, groups: SubgroupCells) -> bool:
     """Return whether a cell states something, and is in no group."""
     return states_something(cell) and group_of(cell, groups) == NOT_STATED
 

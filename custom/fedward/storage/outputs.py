@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fedward.digests import file_digest
 from fedward.storage.audit import LOG
-from fedward.storage.pictures import FOLDER
+from fedward.storage.pictures import PICTURES_FOLDER
 
 REPORT = "report.html"
 SHEET = "clinician.html"
 
-_KINDS = ("*.safetensors", "*.json", "*.jsonl", f"{FOLDER}/*")
+_KINDS = ("*.safetensors", "*.json", "*.jsonl", f"{PICTURES_FOLDER}/*")
 _BOUND_OTHERWISE = {LOG, "run.json"}
 """The audit log is bound by its chain, and run.json by the digest of its content."""
 _NO_FILE = "of none"

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     # A report reads this module, and needs no torch.
     from torch import Tensor
 
-FOLDER = "reconstructions"
+PICTURES_FOLDER = "reconstructions"
+"""Folder in the run folder."""
 
 
 def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[str, Any]) -> None:
@@ -27,8 +28,8 @@ def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[st
             where there are none. Pictures are numbered from 1.
         facts: JSON values for ``about.json``, which also holds ``names`` and ``images``.
     """
-    folder = run / FOLDER
-    partial = folder.with_name(f"{FOLDER}.partial")
+    folder = run / PICTURES_FOLDER
+    partial = folder.with_name(f"{PICTURES_FOLDER}.partial")
     make_new_folder(partial)
     for name, images in pictures.items():
         for number, image in enumerate(images, 1):

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
 
-from fedward.annotation.desk import Desk, Message, Stale, View
+from fedward.annotation.desk import Desk, SentAnswer, Stale, View
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.annotation.records import (
@@ -249,7 +249,7 @@ class Page:
                 label = rules.label(label, words)
             except ValueError:
                 return _sorry(_FOREIGN, 400)
-        message = Message(
+        message = SentAnswer(
             annotator=body.annotator,
             sample_id=body.sample_id,
             kind=body.kind,

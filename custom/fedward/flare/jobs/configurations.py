@@ -23,7 +23,7 @@ from fedward.flare.classes import (
     WANDB,
 )
 from fedward.flare.shareables import TASK
-from fedward.tracking import FOLDER
+from fedward.tracking import EVENTS_FOLDER
 
 if TYPE_CHECKING:
     from fedward.config import Experiment
@@ -134,7 +134,7 @@ def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
     """
     wandb = {"project": "fedward", "group": job, "name": job, "job_type": "federation"}
     receivers: dict[Tracking, tuple[str, dict[str, Any]]] = {
-        "tensorboard": (TENSORBOARD, {"tb_folder": FOLDER}),
+        "tensorboard": (TENSORBOARD, {"tb_folder": EVENTS_FOLDER}),
         "mlflow": (MLFLOW, {"kw_args": {"experiment_name": "fedward", "run_name": job}}),
         "wandb": (WANDB, {"wandb_args": wandb}),
     }
