@@ -17,7 +17,8 @@ from fedward.errors import ConfigError, DataError
 from fedward.flare.simulated_sites import simulated_leaks
 from fedward.jobs import load_experiment
 from fedward.lab.duration import Passes, SiteSize, passes_of
-from fedward.lab.partition.cut import Wanted, command_of, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.lab.simulation import Simulation
 from fedward.sites import load_site, named_sites, site_csv
 from fedward.sites.data_file import read_data_file

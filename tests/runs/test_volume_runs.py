@@ -16,7 +16,8 @@ from fedward.config import DataSpec
 from fedward.inference.evaluation import evaluate
 from fedward.inference.words import lines
 from fedward.lab.local import LocalTransport
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write

@@ -14,7 +14,8 @@ from dicom_files import RLE, pydicom, save
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.local import LocalTransport
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
 from fedward.sites.headers import IDENTIFYING, header_notes, patient_numbers

@@ -7,7 +7,8 @@ import pytest
 
 from dicom_files import dataset, save
 from fedward.errors import DataError
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut, is_image, volumes_in

@@ -12,7 +12,8 @@ from PIL import Image
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.labels import class_counts, known, strata
 from fedward.operation.next_step import next_after_doctor
 from fedward.sites import Images, load_site

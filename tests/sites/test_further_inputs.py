@@ -12,8 +12,9 @@ from dicom_files import save
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
 from fedward.lab.partition.label_choices import LabelChoices
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine
 from fedward.sites.images import decode_file

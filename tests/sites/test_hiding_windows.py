@@ -13,7 +13,8 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.jobs import load_experiment
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.lab.simulation import Simulation
 from fedward.sites.data_file import read_data_file
 from fedward.sites.decoding import BadRow

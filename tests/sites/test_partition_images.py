@@ -17,8 +17,9 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.csv_groups import column_of_torn_patients, row_groups
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
 from fedward.lab.partition.pool import ClassesError, take_classes
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.table import Record
 

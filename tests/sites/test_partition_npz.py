@@ -13,8 +13,9 @@ from deciding import read_npz
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
 from fedward.lab.partition.label_choices import LabelChoices
+from fedward.lab.partition.wanted import Wanted
 from fedward.operation.data_spec import data_spec
 from fedward.operation.next_step import next_after_doctor
 from fedward.sites import load_site

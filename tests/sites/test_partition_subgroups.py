@@ -18,7 +18,8 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, command_of, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.runs.run import Run
 from fedward.runs.verdict import Verdict
 from fedward.sites import load_site

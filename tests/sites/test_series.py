@@ -15,7 +15,8 @@ from dicom_files import RLE, save
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine

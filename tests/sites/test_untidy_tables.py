@@ -20,10 +20,11 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, command_of, partition
+from fedward.lab.partition.cut import partition
 from fedward.lab.partition.divide import column_sites
 from fedward.lab.partition.label_choices import LabelChoices
 from fedward.lab.partition.left_out import left_out_lines
+from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow
 from fedward.sites.doctor import examine

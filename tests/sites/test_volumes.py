@@ -16,7 +16,8 @@ from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.lab.partition.cut import Wanted, partition
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable
 from fedward.sites.images import decode_file, decode_files, open_parts

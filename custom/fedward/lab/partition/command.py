@@ -27,8 +27,9 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
 def _partition(options: argparse.Namespace) -> int:
     if options.sites is None and options.by is None:
         return _fedperl(options)
-    from fedward.lab.partition.cut import Wanted, partition
+    from fedward.lab.partition.cut import partition
     from fedward.lab.partition.label_choices import LabelChoices
+    from fedward.lab.partition.wanted import Wanted
 
     labels = [name for purpose, name in options.columns if purpose == "label"]
     _refuse_repeated([name for name, _ in options.subgroups])

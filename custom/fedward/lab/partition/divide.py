@@ -279,11 +279,10 @@ def leaking_copies(pool: Pool, cut: Cut) -> frozenset[int]:
     leaking: set[int] = set()
     for same in pool.copies:
         first_split: dict[str, str] = {}
-        for row in same:
-            if row in split_of:
-                first = first_split.setdefault(pool.splits[row], split_of[row])
-                if split_of[row] != first:
-                    leaking.add(row)
+        for row in filter(split_of.__contains__, same):
+            first = first_split.setdefault(pool.splits[row], split_of[row])
+            if split_of[row] != first:
+                leaking.add(row)
     return frozenset(leaking)
 
 
