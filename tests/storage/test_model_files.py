@@ -74,12 +74,12 @@ def test_files_of_other_names_are_no_models(tmp_path):
 
 def test_newest_model_wins_and_pruning_keeps_it(tmp_path):
     models = SiteModels(tmp_path)
-    for round_ in (1, 3, 2):
+    for round_ in (99_999, 100_001, 2):
         models.put("s", round_, {"w": torch.tensor(float(round_))})
     models = SiteModels(tmp_path)
-    assert models["s"]["w"] == 3
-    models.prune(3)
-    assert [path.stem for path in (tmp_path / "s").iterdir()] == ["00003"]
+    assert models["s"]["w"] == 100_001
+    models.prune(100_001)
+    assert [path.stem for path in (tmp_path / "s").iterdir()] == ["100001"]
     assert list(models) == ["s"]
 
 

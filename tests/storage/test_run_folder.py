@@ -278,6 +278,6 @@ def test_a_folder_of_decoded_images_alone_is_a_new_one(tmp_path):
 def test_files_that_are_no_states_are_passed_over(tmp_path):
     """Such as those that a file manager leaves."""
     rounds = tmp_path / "rounds"
-    for name in ("00002", "00010", "notes", "a0001", "00003.damaged"):
+    for name in ("00002", "100000", "99999", "notes", "a0001", "00003.damaged", "100001.logs.json"):
         (rounds / name).mkdir(parents=True)
-    assert SavedStates(tmp_path).rounds() == [2, 10]
+    assert SavedStates(tmp_path).rounds() == [2, 99_999, 100_000]

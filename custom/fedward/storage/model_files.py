@@ -46,8 +46,8 @@ _DTYPES = {
 }
 _NUMBER_OF_SYSTEM = re.compile(r"\(os error (\d+)\)")
 """What safetensors adds to a reason of the operating system, whose number is the group."""
-_ROUND = "[0-9]" * 5
-"""Pattern of the name of a round."""
+_ROUND = re.compile("[0-9]{5,}")
+"""Name of a round in files and folders: five digits, and more from round 100,000 on."""
 _LONGEST_HEADER = 100_000_000
 """Length of a header in bytes, as the safetensors format limits it."""
 _LARGEST_SIDE = 2**40
@@ -129,6 +129,11 @@ class StoredState(Mapping[str, torch.Tensor]):
         return len(self._keys)
 
 
+def is_round(name: str) -> bool:
+    """Return whether the name of a file or folder, without its ending, is that of a round."""
+    return bool(_ROUND.fullmatch(name))
+
+
 def save_model(path: Path, state: State) -> None:
     """Write a model to the disk in one step: a reader sees the old file or the new one."""
     make_folder(path.parent)
@@ -185,9 +190,10 @@ class SiteModels(Mapping[str, State]):
     def _rounds(self) -> dict[str, list[int]]:
         """Site -> the rounds of its models, rising. A site without a model is absent."""
         rounds: dict[str, list[int]] = {}
-        # Copying to some disks leaves files such as ._00001.safetensors.
-        for path in self._folder.glob(f"*/{_ROUND}.safetensors"):
-            rounds.setdefault(path.parent.name, []).append(int(path.stem))
+        for path in self._folder.glob("*/*.safetensors"):
+            # Copying to some disks leaves files such as ._00001.safetensors.
+            if is_round(path.stem):
+                rounds.setdefault(path.parent.name, []).append(int(path.stem))
         return {site: sorted(site_rounds) for site, site_rounds in rounds.items()}
 
     def put(self, site: str, round_: int, state: State) -> State:

@@ -10,10 +10,13 @@ from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.storage import audit
 from fedward.storage.disk import save_json
+from fedward.storage.model_files import is_round
 
 
 class SavedStates:
     """A run's folder ``rounds/``: states ``NNNNN/``, and lengths of the logs ``NNNNN.logs.json``.
+
+    Names have five digits, and more from round 100,000 on.
 
     Args:
         run: the run folder.
@@ -25,7 +28,8 @@ class SavedStates:
 
     def rounds(self) -> list[int]:
         """Return the rounds after which there is a state, the oldest first."""
-        return sorted(int(path.name) for path in self._rounds.glob("[0-9]" * 5))
+        names = [path.name for path in self._rounds.glob("[0-9]*")]
+        return sorted(int(name) for name in names if is_round(name))
 
     def folder(self, round_: int) -> Path:
         """Return the folder of the state after a round, which need not exist."""
