@@ -11,7 +11,8 @@ from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import controller, described_in, experiment_in, server_config
 from fedward.registry import extensions
-from fedward.security.policy import OPEN, POLICY_FILE, Policy, extension_finding
+from fedward.security.policy import OPEN, POLICY_FILE, Policy
+from fedward.security.policy_rules import extension_finding
 from flare_app import config_folder, write_app
 from installed import install
 from tiny import tiny

@@ -28,7 +28,7 @@ from fedward.methods.fedperl.similarity import similarity
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
 from fedward.nets import build
-from fedward.security.policy import refused_by_default
+from fedward.security.policy_rules import refused_by_default
 from fedward.seeds import torch_generator
 from fedward.server.network import NetworkAtServer
 from fedward.starting_model import initial_model

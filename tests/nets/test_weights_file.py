@@ -16,7 +16,8 @@ from fedward.errors import ConfigError
 from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import WEIGHTS_VARIABLE
-from fedward.security.policy import OPEN, Circumstances, Policy, findings
+from fedward.security.policy import OPEN, Policy
+from fedward.security.policy_rules import Circumstances, findings
 from run_files import weights
 from running import run_local
 from starting import initial_model, network_of

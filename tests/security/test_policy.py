@@ -27,15 +27,8 @@ from fedward.protocol import wire
 from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.registry import METHODS
-from fedward.security.policy import (
-    OPEN,
-    POLICY_FILE,
-    Circumstances,
-    Policy,
-    PolicyError,
-    findings,
-    read_policy,
-)
+from fedward.security.policy import OPEN, POLICY_FILE, Policy, PolicyError, read_policy
+from fedward.security.policy_rules import Circumstances, findings
 from fedward.sites import Rejected
 from fedward.sites.sampling import virtual_client
 from hospital import HERE, fresh, hospital, request

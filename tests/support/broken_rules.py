@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from fedward.config import Experiment
 from fedward.methods import job_of
-from fedward.security import policy
-from fedward.security.policy import Finding
+from fedward.security import policy_rules
+from fedward.security.policy_rules import Finding
 
 
 def refused_by_default(experiment: Experiment, sites: Sequence[str] = ()) -> list[Finding]:
     """Return the broken rules."""
-    return policy.refused_by_default(experiment, job_of(experiment), sites)
+    return policy_rules.refused_by_default(experiment, job_of(experiment), sites)

@@ -25,12 +25,10 @@ from fedward.protocol.wire import Message
 from fedward.registry import extensions
 from fedward.security import sums
 from fedward.security.approvals import APPROVALS_FOLDER, Approvals
-from fedward.security.policy import (
-    OPEN,
+from fedward.security.policy import OPEN, JobRefusedError, Policy
+from fedward.security.policy_rules import (
     Circumstances,
     Finding,
-    JobRefusedError,
-    Policy,
     at_most,
     extension_finding,
     findings,

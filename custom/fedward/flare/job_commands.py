@@ -209,7 +209,7 @@ def _check_jobs(options: argparse.Namespace) -> int:
 def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
     """Print what participants need for a clinical job: rules that allow it, weights, images."""
     from fedward.methods import job_of, method_of
-    from fedward.security.policy import refused_by_default
+    from fedward.security.policy_rules import refused_by_default
     from fedward.starting_model import Weights, first_model
 
     algorithm = job_of(experiment)

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from fedward.digests import digest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.security.kept_chain import KeptChain, LedgerKind
-from fedward.security.policy import Finding
+from fedward.security.policy_rules import Finding
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 

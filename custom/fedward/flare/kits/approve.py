@@ -18,7 +18,8 @@ from fedward.flare.privacy import default_scope
 from fedward.methods import job_of
 from fedward.runs.settings import all_settings, by_dotted_name
 from fedward.security.approvals import APPROVALS_FOLDER, Entry
-from fedward.security.policy import POLICY_FILE, Circumstances, Policy, findings, read_policy
+from fedward.security.policy import POLICY_FILE, Policy, read_policy
+from fedward.security.policy_rules import Circumstances, findings
 from fedward.terminal import printable
 
 _RULES_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")

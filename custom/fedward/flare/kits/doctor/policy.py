@@ -20,15 +20,8 @@ from fedward.methods import job_of, method_of
 from fedward.nets.weights import find_file
 from fedward.registry import extensions
 from fedward.security.approvals import APPROVALS_FOLDER, Approvals
-from fedward.security.policy import (
-    POLICY_FILE,
-    Circumstances,
-    Finding,
-    Policy,
-    extension_finding,
-    findings,
-    read_policy,
-)
+from fedward.security.policy import POLICY_FILE, Policy, read_policy
+from fedward.security.policy_rules import Circumstances, Finding, extension_finding, findings
 from fedward.security.secret import SECRET_FILE, site_secret
 from fedward.starting_model import Weights, first_model
 
