@@ -216,16 +216,9 @@ class NpzColumns:
 
     def _refuse_gigabytes(self) -> None:
         """Raise DataError if the columns and their names would take too much memory."""
-        sizes: dict[str, int] = {}
+        sizes = self._sizes_of_names()
         for name, arrays in self._arrays.items():
-            for prefix, array in arrays.items():
-                sizes[f"{prefix}{name}"] = _bytes(array)
-        with refusing_broken_bytes(self._where, _EXPECTED):
-            for name in ("label", *self._arrays):
-                for array_name in _arrays_of_names(name):
-                    if array_name in self._present:
-                        array = StoredArray(self._path, array_name, self._where)
-                        sizes[array_name] = _bytes(array) if _is_flat(array) else 0
+            sizes |= {f"{prefix}{name}": _bytes(array) for prefix, array in arrays.items()}
         if sum(sizes.values()) >= MOST_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])
             raise DataError(
@@ -234,6 +227,16 @@ class NpzColumns:
                 expected=f"columns of fewer than {MOST_BYTES} bytes together",
                 found=f"{sum(sizes.values())}, with an array {largest} of {sizes[largest]} bytes",
             )
+
+    def _sizes_of_names(self) -> dict[str, int]:
+        """Return name -> bytes of each array that names the numbers of labels or of a column."""
+        wanted = [array for name in ("label", *self._arrays) for array in _arrays_of_names(name)]
+        sizes = {}
+        with refusing_broken_bytes(self._where, _EXPECTED):
+            for array_name in sorted(self._present.intersection(wanted)):
+                array = StoredArray(self._path, array_name, self._where)
+                sizes[array_name] = _bytes(array) if _is_flat(array) else 0
+        return sizes
 
 
 def _is_flat(array: StoredArray) -> bool:

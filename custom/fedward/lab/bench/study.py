@@ -365,17 +365,18 @@ class Study(_Part):
 
         Those with twice the rounds come last: a study that is cut short has its repetitions first.
         """
-        cells = []
-        doubled = []
-        for seed in self.seeds:
-            for variant in variants or self.variants:
-                for row in self.rows_of(variant):
-                    if rows and row not in rows:
-                        continue
-                    cell = Cell(variant, row, seed)
-                    cells.append(cell)
-                    if seed in self.doubled and self._rounds(cell) > 1:
-                        doubled.append(cell._replace(doubled=True))
+        cells = [
+            Cell(variant, row, seed)
+            for seed in self.seeds
+            for variant in variants or self.variants
+            for row in self.rows_of(variant)
+            if not rows or row in rows
+        ]
+        doubled = [
+            cell._replace(doubled=True)
+            for cell in cells
+            if cell.seed in self.doubled and self._rounds(cell) > 1
+        ]
         return [*cells, *doubled]
 
     def _rounds(self, cell: Cell) -> int:

@@ -121,7 +121,7 @@ def _listed(
     images: list[ListedImage] = []
     problems: dict[str, str] = {}
     left_out = LeftOut()
-    first_of: dict[Path, tuple[str, str]] = {}
+    first_of: dict[Path, ListedImage] = {}
     for class_folder in class_folders:
         paths = left_out.images(_files(class_folder.path, rendering, left_out))
         pictures = _without_masks(paths)
@@ -137,19 +137,24 @@ def _listed(
             except BadRow as problem:
                 problems[name] = str(problem)
             else:
-                earlier, label = first_of.setdefault(file, (name, class_folder.label))
-                if label != class_folder.label:
-                    raise DataError(
-                        f"{folder}",
-                        "Remove the links.",
-                        expected="one label for each image",
-                        found=f"{earlier} ({label}) and {name} ({class_folder.label}), which are "
-                        "one file",
-                    )
-                images.append(ListedImage(name, name, class_folder.label, split=class_folder.split))
+                image = ListedImage(name, name, class_folder.label, split=class_folder.split)
+                _require_one_label(folder, first_of.setdefault(file, image), image)
+                images.append(image)
     # Of the files beside the folders of classes, those count that could become images.
     left_out.images([path for path in _files_beside(folder, class_folders) if conversion(path)])
     return images, problems, left_out
+
+
+def _require_one_label(folder: Path, first: ListedImage, image: ListedImage) -> None:
+    """Raise DataError if two paths of a folder name one file, but have other labels."""
+    if image.label != first.label:
+        raise DataError(
+            f"{folder}",
+            "Remove the links.",
+            expected="one label for each image",
+            found=f"{first.image} ({first.label}) and {image.image} ({image.label}), which are "
+            "one file",
+        )
 
 
 def _refuse_list(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
