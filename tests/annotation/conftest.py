@@ -12,7 +12,8 @@ from selenium.webdriver import Chrome
 
 from chromium import Served, Server, Tab, start_browser
 from fedward.annotation import Queue, Rules, queue_folder
-from fedward.annotation.desk import Desk, SentAnswer
+from fedward.annotation.desk import Desk
+from fedward.annotation.page_content import SentAnswer
 from fedward.label_kinds import kind_of_field
 
 CLASSES = ("MEL", "NV", "BCC")

@@ -10,9 +10,10 @@ import pytest
 from fedward.annotation import OwnAgreement, Queue, Remark, Rules
 from fedward.annotation.audit import write_audit
 from fedward.annotation.checks import checks_of
-from fedward.annotation.desk import Desk, SentAnswer, Stale
+from fedward.annotation.desk import Desk
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
+from fedward.annotation.page_content import SentAnswer, Stale
 from fedward.annotation.pictures import Pictures
 from fedward.annotation.questions import questions
 from fedward.annotation.queue import queue_of

@@ -16,7 +16,8 @@ import pytest
 from fedward.annotation import Queue, Rules, queue_folder, times
 from fedward.annotation import database as module
 from fedward.annotation.database import NAME
-from fedward.annotation.desk import Desk, SentAnswer, Stale
+from fedward.annotation.desk import Desk
+from fedward.annotation.page_content import SentAnswer, Stale
 from fedward.errors import DataError
 from fedward.sites import find_site_file
 
@@ -561,7 +562,8 @@ _OPEN = (
 )
 _ANSWER = (
     _OPEN + "from itertools import count\n"
-    "from fedward.annotation.desk import Desk, SentAnswer\n"
+    "from fedward.annotation.desk import Desk\n"
+    "from fedward.annotation.page_content import SentAnswer\n"
     "desk = Desk(queue, [])\n"
     "for number in count():\n"
     "    name = sys.argv[2] + str(number)\n"

@@ -11,7 +11,8 @@ from sklearn.metrics import cohen_kappa_score
 
 from fedward import cli
 from fedward.annotation import Queue, Rules, queue_of
-from fedward.annotation.desk import Desk, View
+from fedward.annotation.desk import Desk
+from fedward.annotation.page_content import View
 from fedward.annotation.questions import cohens_kappa
 from fedward.annotation.reading import read_rules
 from fedward.errors import DataError

@@ -19,9 +19,10 @@ from PIL import Image
 import dicom_files
 import nifti_files
 from fedward.annotation import queue_of, stacks
-from fedward.annotation.desk import Desk, SentAnswer
+from fedward.annotation.desk import Desk
 from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
+from fedward.annotation.page_content import SentAnswer
 from fedward.annotation.pictures import Pictures
 from fedward.annotation.stacks import Slice
 from fedward.client.labels import bought_labels

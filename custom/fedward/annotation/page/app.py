@@ -18,8 +18,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
 
-from fedward.annotation.desk import Desk, SentAnswer, Stale, View
+from fedward.annotation.desk import Desk
 from fedward.annotation.page.guard import Guard
+from fedward.annotation.page_content import SentAnswer, Stale, View
 from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.annotation.records import (
     LONGEST_COMMENT,
