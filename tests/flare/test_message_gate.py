@@ -9,6 +9,7 @@ import io
 import json
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
 from nvflare.fuel.f3.cellnet import cell as flares_cell
-from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.core_cell import CellAgent, CoreCell, _Waiter
 from nvflare.fuel.f3.cellnet.defs import (
     CellChannel,
     CellChannelTopic,
@@ -34,11 +35,13 @@ from nvflare.fuel.f3.connection import ConnState
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.stats_pool import StatsPoolManager
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
+    STREAM_ERROR_TOPIC,
     StreamHeaderKey,
 )
 from nvflare.fuel.f3.streaming.stream_types import BlobSizeError
@@ -833,6 +836,105 @@ def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
             SimpleNamespace(headers=headers, result=lambda: b"\x00 nothing that FLARE encodes")
         )
     adapter._handle_reply_stream_done(SimpleNamespace(exception=lambda: BlobSizeError("too large")))
+
+
+# --- what reaches more than its sender, in FLARE's own cells
+
+
+@pytest.fixture
+def open_cell(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CoreCell]:
+    """Makes FLARE's own cells, with the gate; they open no connection."""
+    monkeypatch.setattr(CoreCell, "ALL_CELLS", {})
+    monkeypatch.setattr(StatsPoolManager, "pools", {})
+    url = "tcp://localhost:1"
+    return lambda name: CoreCell(name, root_url=url, secure=False, credentials={}, parent_url=url)
+
+
+def deliver(cell: CoreCell, neighbour: str, **headers: Any) -> None:
+    """Let a message for the cell arrive from a neighbour, over a connection as the two have it."""
+    came_from = connection(neighbour)
+    if neighbour == "server":
+        came_from.connector.mode = Mode.ACTIVE
+    known = {MessageHeaderKey.ORIGIN: neighbour, MessageHeaderKey.DESTINATION: cell.get_fqcn()}
+    cell.process_message(Endpoint(neighbour), came_from, 1, message(**{**known, **headers}))
+
+
+FAREWELL = {
+    MessageHeaderKey.CHANNEL: CellChannel.CELLNET,
+    MessageHeaderKey.TOPIC: CellChannelTopic.Bye,
+}
+
+
+@pytest.mark.parametrize("origin", ["hospital-b", f"hospital-b.{JOB}"])
+@pytest.mark.proves(
+    "site",
+    "a farewell to a job's process at the server, which would cut it off from the server",
+    "refused; a farewell is its sender's own, and goes no further than to a neighbour",
+)
+def test_a_farewell_cuts_off_nobody_but_its_sender(open_cell, origin):
+    job = open_cell(f"server.{JOB}")
+    job.agents["server"] = CellAgent("server", Endpoint("server"))
+    deliver(job, "server", **FAREWELL, **{MessageHeaderKey.ORIGIN: origin})
+    assert set(job.agents) == {"server"}
+    request = (CellChannel.CELLNET, CellChannelTopic.Bye)
+    to_job = arrival("server", "hospital-b", destination=f"server.{JOB}", request=request)
+    assert refusal(to_job).startswith("no server job accepts 'bye'")
+    of_job = arrival("server", "hospital-b", origin=f"hospital-b.{JOB}", request=request)
+    assert refusal(of_job) == "a farewell is not passed on"
+    assert refusal(arrival("server", "hospital-b", request=request)) == ""
+    deliver(job, "server", **FAREWELL)
+    assert set(job.agents) == set()
+
+
+@pytest.mark.proves(
+    "site",
+    "the news that another hospital was not reached, in place of its answer",
+    "refused; the answer of the other hospital counts",
+)
+def test_a_site_says_only_of_itself_that_nothing_was_delivered(open_cell):
+    server = open_cell("server")
+    asked = _Waiter(["hospital-a", "hospital-b"])
+    server.waiters[asked.id] = asked
+
+    def return_message(destination: str) -> None:
+        returned = {MessageHeaderKey.DESTINATION: destination}
+        deliver(
+            server,
+            "hospital-b",
+            **{
+                MessageHeaderKey.MSG_TYPE: MessageType.RETURN,
+                MessageHeaderKey.REQ_ID: asked.id,
+                MessageHeaderKey.ORIGINAL_HEADERS: returned,
+            },
+        )
+
+    return_message("hospital-a")
+    assert asked.received_replies == {}
+    return_message("hospital-b")
+    assert set(asked.received_replies) == {"hospital-b"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "lost", "accepted"),
+    [
+        (f"hospital-b.{JOB}", f"hospital-a.{JOB}", False),
+        ("hospital-b", f"hospital-b.{JOB}", True),
+        ("server", f"hospital-a.{JOB}", True),
+    ],
+)
+def test_a_stream_is_called_lost_by_its_receiver_or_the_server(origin, lost, accepted):
+    headers = {
+        MessageHeaderKey.CHANNEL: STREAM_CHANNEL,
+        MessageHeaderKey.TOPIC: STREAM_ERROR_TOPIC,
+        MessageHeaderKey.ORIGIN: origin,
+        MessageHeaderKey.DESTINATION: f"server.{JOB}",
+        StreamHeaderKey.FAILED_DESTINATION: lost,
+    }
+    beside = connection("server")
+    beside.connector.mode = Mode.ACTIVE
+    found = arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers))
+    expected = "" if accepted else f"its connection may not speak for {lost!r}"
+    assert refusal(found) == expected
 
 
 # --- a site's commands

@@ -12,6 +12,8 @@ every hospital. The gate closes both ends:
   compared a neighbour's name with the certificate of its connection. The headers are the sender's
   own words, and must agree with that name.
 - The server forwards nothing from one site or user to another.
+- A cell speaks of itself alone: it takes leave of its neighbours, and says of no other site that it
+  was not reached.
 - A request is accepted only if :data:`REQUESTS` names it for this receiver and this sender. FLARE's
   own network diagnostics, with which anybody could stop a cell or connect it to another server, are
   not among them.
@@ -108,22 +110,25 @@ Place = Literal["server", "server job", "site", "site job", "user"]
 Request = tuple[str, str]
 """Channel and topic for which a callback is registered; ``*`` is every topic of the channel."""
 
+_REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
+_FAREWELL: Request = (CellChannel.CELLNET, CellChannelTopic.Bye)
+
 _ALL_PLACES: tuple[Place, ...] = ("server", "server job", "site", "site job", "user")
 
 _FOLLOW_UPS: Mapping[Request, tuple[Place, ...]] = {
     (STREAM_CHANNEL, STREAM_ACK_TOPIC): _ALL_PLACES,
     (STREAM_CHANNEL, STREAM_ERROR_TOPIC): _ALL_PLACES,
     (CellChannel.RETURN_ONLY, "*"): _ALL_PLACES,
-    (CellChannel.CELLNET, CellChannelTopic.Bye): _ALL_PLACES,
 }
-"""Requests that follow accepted ones: acknowledgements and errors of streams, answers, farewells.
+"""Requests that follow accepted ones: acknowledgements and errors of streams, and answers.
 
-Every neighbour may send them. They reach nothing but the sender's own streams and the requests that
-wait for an answer."""
+Every place may send them. They reach nothing but the streams to their sender and the requests that
+wait for its answer."""
 
 REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     "server": {
         **_FOLLOW_UPS,
+        _FAREWELL: ("site", "site job", "user", "server job"),
         (CellChannel.SERVER_MAIN, CellChannelTopic.Challenge): ("site", "user"),
         (CellChannel.SERVER_MAIN, CellChannelTopic.Register): ("site", "user"),
         (CellChannel.SERVER_MAIN, CellChannelTopic.Quit): ("site", "user"),
@@ -138,6 +143,7 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     },
     "server job": {
         **_FOLLOW_UPS,
+        _FAREWELL: ("server",),
         (CellChannel.SERVER_COMMAND, "get_task"): ("site job",),
         (CellChannel.SERVER_COMMAND, "submit_update"): ("site job",),
         (CellChannel.SERVER_COMMAND, "*"): ("server",),
@@ -149,6 +155,7 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     },
     "site": {
         **_FOLLOW_UPS,
+        _FAREWELL: ("server", "site job"),
         (CellChannel.CLIENT_MAIN, "admin"): ("server",),
         (CellChannel.CLIENT_MAIN, TrainingTopic.NOTIFY_JOB_STATUS): ("site job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job",),
@@ -156,6 +163,7 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     },
     "site job": {
         **_FOLLOW_UPS,
+        _FAREWELL: ("server", "site"),
         (CellChannel.CLIENT_COMMAND, "*"): ("site",),
         (CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN): ("server job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
@@ -200,8 +208,6 @@ _CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": Client
 """Sender -> the type as which it may register at the server.
 
 FLARE would also register a person as a site that takes part in jobs."""
-
-_REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
 _COMMAND_WITHOUT_JOB_ID = TrainingTopic.CANCEL_RESOURCE
 """The only command about a job that does not carry the job's id.
@@ -261,6 +267,8 @@ class Arrival:
     """Channel and topic; None for an answer, which reaches only the request that waits for it."""
     foreign_address: bool
     """Whether the message asks the receiver to connect to an address in it."""
+    not_reached: str | None = None
+    """Cell to which, by this message, an earlier one was not delivered; None if it says none."""
     client: str | None = None
     """Name under which the sender registers, leaves or sends heartbeats; None if it gives none."""
     client_type: str | None = None
@@ -302,7 +310,7 @@ def is_job_id(value: Any) -> bool:
 
 def refusal(arrival: Arrival) -> str:
     """Return why a message is refused; empty if it is accepted."""
-    for check in (_connection_refusal, _route_refusal, _request_refusal):
+    for check in (_connection_refusal, _route_refusal, _request_refusal, _claim_refusal):
         reason = check(arrival)
         if reason:
             return reason
@@ -343,13 +351,33 @@ def _request_refusal(arrival: Arrival) -> str:
         return (
             f"no {destination_place} accepts {topic!r} on channel {channel!r} from a {origin_place}"
         )
+    return ""
+
+
+def _claim_refusal(arrival: Arrival) -> str:
+    """Return why what a message says of its sender, or of another cell, is refused."""
+    if arrival.not_reached and not _may_miss(arrival.origin, arrival.not_reached):
+        return f"its connection may not speak for {arrival.not_reached!r}"
     if arrival.stream_receiver not in (None, arrival.origin):
         return f"it acknowledges a stream to {arrival.stream_receiver!r}"
-    named_another = bool(arrival.client) and arrival.client != arrival.certificate
-    if arrival.request[0] == CellChannel.SERVER_MAIN and named_another:
+    is_direct = (arrival.origin, arrival.destination) == (arrival.neighbour, arrival.receiver)
+    if arrival.request == _FAREWELL and not is_direct:
+        # FLARE would cut off the neighbour that has passed it on.
+        return "a farewell is not passed on"
+    return _registration_refusal(arrival)
+
+
+def _registration_refusal(arrival: Arrival) -> str:
+    """Return why a message by which a participant registers, leaves or stays is refused."""
+    if arrival.request is None or arrival.request[0] != CellChannel.SERVER_MAIN:
+        return ""
+    if arrival.client and arrival.client != arrival.certificate:
         return f"its connection may not speak for {arrival.client!r}"
-    if arrival.request == _REGISTER and arrival.client_type != _CLIENT_TYPES.get(origin_place):
-        return f"a {origin_place} may not register as {arrival.client_type!r}"
+    place = place_of(arrival.origin)
+    if arrival.request == _REGISTER and (
+        place is None or arrival.client_type != _CLIENT_TYPES.get(place)
+    ):
+        return f"a {place} may not register as {arrival.client_type!r}"
     return ""
 
 
@@ -390,6 +418,16 @@ def _may_speak_for(arrival: Arrival) -> bool:
         return True
     # The server, and to its own job a site, pass on what the server sends.
     return place_of(arrival.origin) in ("server", "server job")
+
+
+def _may_miss(origin: str, not_reached: str) -> bool:
+    """Return whether a cell may say that a message was not delivered to another one.
+
+    The server says so of any cell, and a site of its own. FLARE takes such a message for the answer
+    of the cell that was not reached.
+    """
+    on_server = place_of(origin) in ("server", "server job")
+    return on_server or _owner_of(not_reached) == _owner_of(origin)
 
 
 def _is_on_the_way(arrival: Arrival) -> bool:
@@ -458,6 +496,7 @@ def arrival_of(
         destination=destination,
         request=request,
         foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
+        not_reached=_text_or_none(_cell_not_reached(message)),
         client=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
         client_type=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
         stream_receiver=_receiver_of_stream(message) if acknowledged else None,
@@ -466,6 +505,17 @@ def arrival_of(
 
 def _text_or_none(header: Any) -> str | None:
     return None if header is None else str(header)
+
+
+def _cell_not_reached(message: Message) -> Any:
+    """Return the cell to which, by this message, an earlier one was not delivered.
+
+    None if it says no such thing.
+    """
+    if message.get_header(MessageHeaderKey.MSG_TYPE) == MessageType.RETURN:
+        returned = message.get_header(MessageHeaderKey.ORIGINAL_HEADERS) or {}
+        return returned.get(MessageHeaderKey.DESTINATION)
+    return message.get_header(StreamHeaderKey.FAILED_DESTINATION)
 
 
 def _request_of_stream(message: Message) -> Request:
