@@ -937,6 +937,27 @@ def test_a_stream_is_called_lost_by_its_receiver_or_the_server(origin, lost, acc
     assert refusal(found) == expected
 
 
+@pytest.mark.proves(
+    "member",
+    "a message that its receiver would decrypt with a certificate that the sender never sends",
+    "refused at once; FLARE alone lets a thread wait for an hour, and has a hundred",
+)
+def test_no_message_lets_its_receiver_wait_for_a_certificate(open_cell, installed, monkeypatch):
+    server = open_cell("server")
+    monkeypatch.setattr(
+        server.cert_ex, "get_certificate", lambda name: pytest.fail(f"waited for {name}")
+    )
+    for encrypted in (True, False):
+        deliver(
+            server,
+            "hospital-b",
+            **FAREWELL,
+            **{MessageHeaderKey.SECURE: True, MessageHeaderKey.ENCRYPTED: encrypted},
+        )
+    refused = "[U:hospital-b][A:refused cellnet.channel:bye] it is encrypted between cells"
+    assert installed.read_text().count(refused) == 2
+
+
 # --- a site's commands
 
 

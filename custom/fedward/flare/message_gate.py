@@ -267,6 +267,8 @@ class Arrival:
     """Channel and topic; None for an answer, which reaches only the request that waits for it."""
     foreign_address: bool
     """Whether the message asks the receiver to connect to an address in it."""
+    encrypted: bool = False
+    """Whether it is encrypted between two cells, within the encryption of their connections."""
     not_reached: str | None = None
     """Cell to which, by this message, an earlier one was not delivered; None if it says none."""
     client: str | None = None
@@ -320,6 +322,9 @@ def refusal(arrival: Arrival) -> str:
 def _connection_refusal(arrival: Arrival) -> str:
     if arrival.foreign_address:
         return "it names an address to connect to"
+    if arrival.encrypted:
+        # FLARE would ask the sender for its certificate, and wait an hour for the answer.
+        return "it is encrypted between cells"
     if not _is_neighbour(arrival):
         return f"its connection is not that of a neighbour of {arrival.receiver}"
     if not _may_speak_for(arrival):
@@ -496,6 +501,7 @@ def arrival_of(
         destination=destination,
         request=request,
         foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
+        encrypted=bool(message.get_header(MessageHeaderKey.SECURE)),
         not_reached=_text_or_none(_cell_not_reached(message)),
         client=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
         client_type=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
