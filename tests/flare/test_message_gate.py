@@ -19,6 +19,7 @@ import pytest
 from nvflare.apis.fl_constant import FedEventHeader, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
+from nvflare.apis.utils.format_check import name_check
 from nvflare.app_common.resource_managers.gpu_resource_manager import GPUResourceManager
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
 from nvflare.fuel.f3.cellnet import cell as flares_cell
@@ -64,6 +65,7 @@ from flare_requests import LOOKED_AT
 JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10"
 OTHER_JOB = "5c6b0f0e-0f0e-4e57-8a3e-0d6a2f1f6a11"
 USER = "_admin_6f1b7a52-55f5-4f3a-8f6c-6f3e4b8f1a22"
+MEMBER = "member@hospital-b.org"
 SHELL = ("admin", "admin")
 
 
@@ -73,7 +75,7 @@ def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
     known = {
         "receiver": receiver,
         "neighbour": neighbour,
-        "certificate": "its own",
+        "certificate": MEMBER if neighbour == USER else "its own",
         "passive": passive,
         "origin": neighbour,
         "destination": receiver,
@@ -141,6 +143,26 @@ def test_only_flares_ids_are_jobs(text):
 )
 def test_strangers_are_no_neighbours(receiver, neighbour, changes):
     assert "not that of a neighbour" in refusal(arrival(receiver, neighbour, **changes))
+
+
+@pytest.mark.proves(
+    "site",
+    "a hospital's kit that opens a console",
+    "refused; the server's audit log names the site",
+)
+def test_only_a_person_opens_a_console():
+    for request in (("hci_channel", "command"), ("task", "register"), None):
+        console = arrival("server", USER, certificate="hospital-b", request=request)
+        assert refusal(console) == "only a person may open a console"
+
+
+def test_people_alone_have_an_at_sign_in_their_name():
+    """So the gate tells a person's certificate from that of a site or server."""
+    for kind in ("client", "server", "relay"):
+        assert name_check("hospital-a", kind)[0] is False
+        assert name_check(MEMBER, kind)[0] is True
+    assert name_check(MEMBER, "admin")[0] is False
+    assert name_check("hospital-a", "admin")[0] is True
 
 
 @pytest.mark.parametrize(

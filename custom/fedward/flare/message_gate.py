@@ -327,6 +327,8 @@ def _connection_refusal(arrival: Arrival) -> str:
         return "it is encrypted between cells"
     if not _is_neighbour(arrival):
         return f"its connection is not that of a neighbour of {arrival.receiver}"
+    if place_of(arrival.neighbour) == "user" and not _is_person(arrival.certificate):
+        return "only a person may open a console"
     if not _may_speak_for(arrival):
         return f"its connection may not speak for {arrival.origin!r}"
     return ""
@@ -423,6 +425,15 @@ def _may_speak_for(arrival: Arrival) -> bool:
         return True
     # The server, and to its own job a site, pass on what the server sends.
     return place_of(arrival.origin) in ("server", "server job")
+
+
+def _is_person(certificate: str | None) -> bool:
+    """Return whether a certificate is a person's, by its common name.
+
+    FLARE's tools certify persons by their e-mail address, and no server and no site with an ``@``.
+    FLARE itself lets any certificate open a console's cell.
+    """
+    return certificate is not None and "@" in certificate
 
 
 def _may_miss(origin: str, not_reached: str) -> bool:
