@@ -808,30 +808,66 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     "another hospital's name",
     "refused; the server's audit log names the site",
 )
-def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name):
+def test_a_site_speaks_to_the_servers_job_of_itself(servers_job, installed, name):
+    servers_job.say("hospital-b", name)
+    servers_job.agent.aux_communicate(
+        Message({MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}"}, b"no shareable")
+    )
+    assert servers_job.heard == []
+    assert "[U:hospital-b][A:refused fed.event] it calls itself" in installed.read_text()
+    own = servers_job.say("hospital-b", "hospital-b")
+    assert servers_job.heard == [own]
+
+
+@pytest.mark.proves(
+    "site",
+    "a metric or a sign of life in a job that the hospital does not take part in",
+    "refused; the audit log of the server names the site",
+)
+def test_a_site_speaks_to_no_job_of_others(servers_job, installed):
+    servers_job.say("hospital-c", "hospital-c")
+    assert servers_job.heard == []
+    refused = "[U:hospital-c][A:refused fed.event] it takes no part in this job"
+    assert refused in installed.read_text()
+
+
+def test_a_site_that_comes_before_the_job_knows_its_sites_may_ask_again(servers_job, installed):
+    """FLARE's process for the job tells it so itself."""
+    servers_job.sites.clear()
+    early = servers_job.say("hospital-b", "hospital-b")
+    assert servers_job.heard == [early]
+    assert installed.read_text() == ""
+
+
+class ServersJob:
+    """The server's process of a job in which hospitals A and B take part."""
+
+    def __init__(self, heard: list[Message]) -> None:
+        self.heard = heard
+        self.sites = [SimpleNamespace(name="hospital-a"), SimpleNamespace(name="hospital-b")]
+        engine = SimpleNamespace(get_clients=lambda: self.sites)
+        self.agent = ServerCommandAgent(engine, None)
+
+    def say(self, site: str, claimed_name: object) -> Message:
+        """Let a site's process of the job send a metric under a name; return its message."""
+        said = Shareable()
+        said.set_peer_props({ReservedKey.IDENTITY_NAME: claimed_name})
+        headers = {
+            MessageHeaderKey.ORIGIN: f"{site}.{JOB}",
+            MessageHeaderKey.TOPIC: "fed.event",
+        }
+        sent = Message(headers, said)
+        self.agent.aux_communicate(sent)
+        return sent
+
+
+@pytest.fixture
+def servers_job(installed: Path, monkeypatch: pytest.MonkeyPatch) -> ServersJob:
     heard: list[Message] = []
     monkeypatch.setattr(
         gate, "_ORIGINAL_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
     )
-    agent = ServerCommandAgent(None, None)
-
-    def say(who: object) -> Message:
-        said = Shareable()
-        said.set_peer_props({ReservedKey.IDENTITY_NAME: who})
-        headers = {
-            MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}",
-            MessageHeaderKey.TOPIC: "fed.event",
-        }
-        sent = Message(headers, said)
-        agent.aux_communicate(sent)
-        return sent
-
-    say(name)
-    agent.aux_communicate(Message({MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}"}, b"no shareable"))
-    assert heard == []
-    assert "[U:hospital-b][A:refused fed.event] it calls itself" in installed.read_text()
-    own = say("hospital-b")
-    assert heard == [own]
+    return ServersJob(heard)
 
 
 @pytest.mark.proves(

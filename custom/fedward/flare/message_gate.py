@@ -37,11 +37,12 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nvflare.apis.client import Client
 from nvflare.apis.fl_constant import (
     AdminCommandNames,
     FedEventHeader,
@@ -806,18 +807,31 @@ def _aux_communicate(agent: ServerCommandAgent, request: Message) -> Message:
     """Replace ``ServerCommandAgent._aux_communicate``, which believes the name a site gives itself.
 
     Without it, a site could report under another site's name that the other site is still there,
-    and send metrics as if they were that site's.
+    and send metrics as if they were that site's. It could also do so in a job that it takes no part
+    in, since a cell may bear the id of any job.
     """
     site = _owner_of(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
-    payload = request.payload
+    reason = _speaker_refusal(site, request.payload, agent.engine.get_clients())
+    if not reason:
+        return _ORIGINAL_AUX_COMMUNICATE(agent, request)
+    refusals.note(site, str(request.get_header(MessageHeaderKey.TOPIC)), reason)
+    return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
+
+
+def _speaker_refusal(site: str, payload: Any, participants: Sequence[Client]) -> str:
+    """Return why a site is not heard in the server's process of a job; empty if it is.
+
+    As long as the process does not know the participants, FLARE itself tells every site to ask
+    again.
+    """
     claimed_name = None
     if isinstance(payload, Shareable):
         claimed_name = payload.get_peer_prop(ReservedKey.IDENTITY_NAME, None)
-    if claimed_name == site:
-        return _ORIGINAL_AUX_COMMUNICATE(agent, request)
-    topic = str(request.get_header(MessageHeaderKey.TOPIC))
-    refusals.note(site, topic, f"it calls itself {claimed_name!r}")
-    return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
+    if claimed_name != site:
+        return f"it calls itself {claimed_name!r}"
+    if participants and site not in {client.name for client in participants}:
+        return "it takes no part in this job"
+    return ""
 
 
 def _receive_event(
