@@ -8,8 +8,8 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 
-from fedward.flare import message_gate as gate
 from fedward.flare.classes import EXECUTOR, METHOD_CONTROLLER, SYNTHETIC_SITES, TENSORBOARD
+from fedward.flare.gate import hooks
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import deployer
@@ -29,7 +29,7 @@ NOISE = {
 def _process_as_it_was(monkeypatch):
     """The app check changes how its process reads files, accepts messages and deploys apps."""
     monkeypatch.setattr(ConfigFactory, "_fmt2Loader", ConfigFactory._fmt2Loader)
-    monkeypatch.setattr(gate, "install", lambda: None)
+    monkeypatch.setattr(hooks, "install", lambda: None)
     monkeypatch.setattr(deployer, "install", lambda: None)
 
 

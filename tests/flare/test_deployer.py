@@ -28,7 +28,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
 from nvflare.security.security import FLAuthorizer
 
-from fedward.flare import message_gate as gate
+from fedward.flare.gate.refusals import Refusals
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import apps, deployer
 from foreign_jobs import bring
@@ -54,8 +54,7 @@ def site(kit: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """FLARE's services as a site's process has them; returns the audit log."""
     rules = json.loads((kit / "local" / "authorization.json").read_text())
     monkeypatch.setattr(AuditService, "the_auditor", None)
-    monkeypatch.setattr(gate, "refusals", gate.Refusals())
-    monkeypatch.setattr(deployer, "refusals", gate.refusals)
+    monkeypatch.setattr(deployer, "refusals", Refusals())
     monkeypatch.setattr(AppAuthzService, "app_validator", None)
     monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
     manager = create_privacy_manager(Workspace(str(kit), SITE), names_only=True)

@@ -57,9 +57,15 @@ from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
 
-from fedward.flare import message_gate as gate
+from fedward.flare.gate import hooks, server_start
+from fedward.flare.gate import refusals as refusal_log
+from fedward.flare.gate.arrivals import Arrival, arrival_of
+from fedward.flare.gate.commands import RIGHTS
+from fedward.flare.gate.decisions import refusal
+from fedward.flare.gate.names import is_job_id, place_of
+from fedward.flare.gate.refusals import Refusals
+from fedward.flare.gate.requests import REQUESTS
 from fedward.flare.kits.resource_check import check_requirements
-from fedward.flare.message_gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
 from flare_requests import LOOKED_AT
 
 JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10"
@@ -113,8 +119,8 @@ def test_a_cells_name_says_what_it_is(name, place):
     "text", ["fedward", "", "..", "startup", f"{JOB}/..", JOB.upper(), f" {JOB}", None, 7]
 )
 def test_only_flares_ids_are_jobs(text):
-    assert not gate.is_job_id(text)
-    assert gate.is_job_id(JOB)
+    assert not is_job_id(text)
+    assert is_job_id(JOB)
 
 
 # --- connections
@@ -540,11 +546,11 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(AuditService, "the_auditor", None)
-    monkeypatch.setattr(gate, "refusals", gate.Refusals())
-    monkeypatch.setattr(gate, "_server_started", threading.Event())
+    monkeypatch.setattr(hooks, "refusals", Refusals())
+    monkeypatch.setattr(server_start, "started", threading.Event())
     AuditService.initialize(str(tmp_path / "audit.log"))
-    gate.install()
-    gate.install()
+    hooks.install()
+    hooks.install()
     ServerDeployer().close()
     return tmp_path / "audit.log"
 
@@ -552,7 +558,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate,
+        hooks,
         "_ORIGINAL_PROCESS_RECEIVED",
         lambda cell, endpoint, connection, message: passed.append(message),
     )
@@ -568,7 +574,7 @@ def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
 
 
 def test_a_sender_writes_no_lines_of_its_own(installed):
-    gate.refusals.note("x\n[U:admin]", "a\x1b[2J", "b\r\nc")
+    hooks.refusals.note("x\n[U:admin]", "a\x1b[2J", "b\r\nc")
     (line,) = installed.read_text().splitlines()
     assert line.endswith(r"[U:x\n[U:admin]][A:refused a\x1b[2J] b\r\nc")
 
@@ -577,16 +583,16 @@ def test_a_sender_writes_no_lines_of_its_own(installed):
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The gate's clock, set by the test."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(gate.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(refusal_log.time, "monotonic", lambda: clock.now)
     return clock
 
 
 def test_a_flood_of_refusals_is_counted_and_not_written(installed, clock):
     for _ in range(1000):
-        gate.refusals.note("member", "admin:admin", "no")
+        hooks.refusals.note("member", "admin:admin", "no")
     assert len(installed.read_text().splitlines()) == 20
     clock.now += 61
-    gate.refusals.note("member", "admin:admin", "no")
+    hooks.refusals.note("member", "admin:admin", "no")
     *_, more, last = installed.read_text().splitlines()
     assert "[A:refused more] 980 further times in 60 s" in more
     assert last.endswith("[A:refused admin:admin] no")
@@ -595,7 +601,7 @@ def test_a_flood_of_refusals_is_counted_and_not_written(installed, clock):
 def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, clock, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     heartbeat = message()
@@ -604,10 +610,10 @@ def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, c
         CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), heartbeat)
 
     for _ in range(21):
-        gate.refusals.note("member", "admin:admin", "no")
+        hooks.refusals.note("member", "admin:admin", "no")
     clock.now += 59
     for _ in range(20):
-        gate.refusals.note("lead", "admin:admin", "no")
+        hooks.refusals.note("lead", "admin:admin", "no")
     arrives()
     assert "refused more" not in installed.read_text()
     clock.now += 2
@@ -625,10 +631,10 @@ def test_the_count_of_a_flood_is_written_with_anybodys_next_message(installed, c
 def test_a_count_that_cannot_be_written_stops_no_message(installed, clock, monkeypatch):
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
     for _ in range(21):
-        gate.refusals.note("member", "admin:admin", "no")
+        hooks.refusals.note("member", "admin:admin", "no")
     clock.now += 61
 
     def full_disk(**event: str) -> None:
@@ -641,18 +647,18 @@ def test_a_count_that_cannot_be_written_stops_no_message(installed, clock, monke
 
 
 def test_a_message_waits_until_the_server_knows_its_certificate(installed, monkeypatch):
-    gate._server_started.clear()
+    server_start.started.clear()
     events: list[str] = []
     waits = threading.Event()
-    wait_for_start = gate._server_started.wait
+    wait_for_start = server_start.started.wait
 
     def wait(seconds: float) -> bool:
         events.append("waits")
         waits.set()
         return wait_for_start(seconds)
 
-    monkeypatch.setattr(gate._server_started, "wait", wait)
-    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: events.append("passes"))
+    monkeypatch.setattr(server_start.started, "wait", wait)
+    monkeypatch.setattr(hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: events.append("passes"))
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     arrives = threading.Thread(
         target=CoreCell._process_received_msg,
@@ -667,10 +673,10 @@ def test_a_message_waits_until_the_server_knows_its_certificate(installed, monke
 
 
 def test_a_server_that_has_not_started_in_time_accepts_nothing(installed, monkeypatch):
-    gate._server_started.clear()
+    server_start.started.clear()
     waits: list[float] = []
-    monkeypatch.setattr(gate._server_started, "wait", lambda seconds: bool(waits.append(seconds)))
-    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
+    monkeypatch.setattr(server_start.started, "wait", lambda seconds: bool(waits.append(seconds)))
+    monkeypatch.setattr(hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), message())
     assert waits == [30]
@@ -680,7 +686,7 @@ def test_a_server_that_has_not_started_in_time_accepts_nothing(installed, monkey
 
 
 def test_a_start_that_fails_opens_nothing(installed):
-    gate._server_started.clear()
+    server_start.started.clear()
 
     def starts() -> None:
         try:
@@ -690,13 +696,13 @@ def test_a_start_that_fails_opens_nothing(installed):
 
     with pytest.raises(RuntimeError, match="Unsafe component"):
         starts()
-    assert not gate._server_started.is_set()
+    assert not server_start.started.is_set()
 
 
 def test_a_farewell_from_before_the_start_does_not_cut_off_its_senders_next_process(
     installed, monkeypatch
 ):
-    gate._server_started.clear()
+    server_start.started.clear()
     ended = connection()
 
     def wait(_: float) -> bool:
@@ -705,9 +711,9 @@ def test_a_farewell_from_before_the_start_does_not_cut_off_its_senders_next_proc
         return True
 
     passed: list[Message] = []
-    monkeypatch.setattr(gate._server_started, "wait", wait)
+    monkeypatch.setattr(server_start.started, "wait", wait)
     monkeypatch.setattr(
-        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     farewell = message(
@@ -725,12 +731,12 @@ def test_a_farewell_from_before_the_start_does_not_cut_off_its_senders_next_proc
 
 
 def test_only_the_servers_own_process_waits_for_its_start(installed, monkeypatch):
-    gate._server_started.clear()
+    server_start.started.clear()
     passed: list[Message] = []
     monkeypatch.setattr(
-        gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
+        hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *arrived: passed.append(arrived[-1])
     )
-    monkeypatch.setattr(gate._server_started, "wait", lambda _: pytest.fail("waited"))
+    monkeypatch.setattr(server_start.started, "wait", lambda _: pytest.fail("waited"))
     to_server = connection("server")
     to_server.connector.mode = Mode.ACTIVE
     for receiver in (f"server.{JOB}", "hospital-a"):
@@ -748,7 +754,7 @@ def test_only_the_servers_own_process_waits_for_its_start(installed, monkeypatch
 
 def test_names_that_a_sender_invents_are_one_flood(installed):
     for number in range(1000):
-        gate.refusals.note("server", "train.deploy", "no", user=f"user {number}")
+        hooks.refusals.note("server", "train.deploy", "no", user=f"user {number}")
     assert len(installed.read_text().splitlines()) == 20
     assert "[U:server for user 0]" in installed.read_text()
 
@@ -759,14 +765,14 @@ def test_names_that_a_sender_invents_are_one_flood(installed):
     "refused; the audit log has a short line for each of the first twenty, and a number",
 )
 def test_a_refusal_is_one_short_line(installed):
-    gate.refusals.note("x" * 60_000, "y" * 60_000, "\x00" * 60_000)
+    hooks.refusals.note("x" * 60_000, "y" * 60_000, "\x00" * 60_000)
     (line,) = installed.read_text().splitlines()
     assert len(line) < 1000
     assert line.endswith("...")
 
 
 def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
+    monkeypatch.setattr(hooks, "_ORIGINAL_PROCESS_RECEIVED", lambda *_: pytest.fail("passed"))
     stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
     cell = SimpleNamespace(get_fqcn=lambda: "server")
     for odd in (message(**stream, **{StreamHeaderKey.STREAM_ID: [1]}), Message([1], None)):
@@ -785,7 +791,7 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
 def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     happened: list[Shareable] = []
     monkeypatch.setattr(
-        gate,
+        hooks,
         "_ORIGINAL_RECEIVE_EVENT",
         lambda runner, topic, request, context: happened.append(request),
     )
@@ -865,7 +871,7 @@ class ServersJob:
 def servers_job(installed: Path, monkeypatch: pytest.MonkeyPatch) -> ServersJob:
     heard: list[Message] = []
     monkeypatch.setattr(
-        gate, "_ORIGINAL_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
+        hooks, "_ORIGINAL_AUX_COMMUNICATE", lambda agent, request: heard.append(request)
     )
     return ServersJob(heard)
 
@@ -1068,7 +1074,7 @@ def command(topic: str, body: Any = "", role: str = "project_admin", **headers: 
 @pytest.fixture
 def policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rights that kits come with, at hospital B."""
-    templates = Path(gate.__file__).parent / "kits" / "templates"
+    templates = Path(hooks.__file__).parents[1] / "kits" / "templates"
     rules = json.loads((templates / "authorization.json").read_text())
     monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
     AuthorizationService.initialize(FLAuthorizer("hospital_b", rules))
@@ -1095,7 +1101,7 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     """Whatever the headers ask for: FLARE checks only if the sender says so."""
     obeyed: list[str] = []
     monkeypatch.setattr(
-        gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request.payload.topic)
+        hooks, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request.payload.topic)
     )
     told = {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "check_status"}
     sent = command(topic, role=role, **told)
@@ -1114,7 +1120,7 @@ OF_A_JOB = sorted(
 @pytest.mark.parametrize("topic", OF_A_JOB)
 @pytest.mark.parametrize("job", ["fedward", "startup", "../hospital-b", "", None])
 def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job):
-    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     answer = Agent()._dispatch_request(command(topic, b"", job_id=job))
     assert "it names no job" in answer.payload.body
     assert "it names no job" in installed.read_text()
@@ -1123,7 +1129,7 @@ def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job
 @pytest.mark.usefixtures("installed")
 def test_reserved_resources_are_given_back_without_a_job(monkeypatch):
     obeyed: list[Message] = []
-    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
+    monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
     sent = command("scheduler.cancel_resource", {}, resource_reserve_token="a token")
     Agent()._dispatch_request(sent)
     assert obeyed == [sent]
@@ -1175,7 +1181,7 @@ RESOURCES = ["scheduler.check_resource", "scheduler.cancel_resource", "train.sta
 @pytest.mark.usefixtures("installed")
 def test_amounts_from_0_on_reach_the_resource_manager(monkeypatch, topic, asked):
     obeyed: list[Message] = []
-    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
+    monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: obeyed.append(request))
     sent = command(topic, asked, job_id=JOB)
     Agent()._dispatch_request(sent)
     assert obeyed == [sent]
@@ -1189,7 +1195,7 @@ def test_amounts_from_0_on_reach_the_resource_manager(monkeypatch, topic, asked)
 @pytest.mark.parametrize("topic", RESOURCES)
 @pytest.mark.parametrize("asked", HOSTILE, ids=str)
 def test_what_is_no_amount_reaches_no_resource_manager(installed, monkeypatch, topic, asked):
-    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     answer = Agent()._dispatch_request(command(topic, asked, job_id=JOB))
     assert answer.payload.body.startswith("NVFLARE_ERROR: resource_spec of the job: expected ")
     assert f"[A:refused {topic}]" in installed.read_text()
@@ -1213,7 +1219,7 @@ def test_flares_manager_gives_back_what_the_gate_lets_through(memory):
 
 
 def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
-    monkeypatch.setattr(gate, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
+    monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("custom/pynvml.py", "")

@@ -23,10 +23,10 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from careless import let_everything_pass
+from fedward.flare.gate.names import place_of
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.submit import session, submit
-from fedward.flare.message_gate import place_of
 from flare_requests import LOOKED_AT
 from intruder import Intruder, intruder, is_put_out
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation

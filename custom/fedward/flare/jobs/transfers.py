@@ -22,8 +22,8 @@ from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from nvflare.fuel.hci.file_transfer_defs import PULL_FOLDER_FQN, PUSH_FOLDER_FQN
 from nvflare.fuel.hci.reg import CommandModuleSpec, CommandSpec
 
+from fedward.flare.gate.names import is_job_id
 from fedward.flare.jobs.remote import NoRoomError, UnsafeAnswerError
-from fedward.flare.message_gate import is_job_id
 
 _ALLOWED_TRANSFERS = {
     ("submit_job", PUSH_FOLDER_FQN),

@@ -12,8 +12,8 @@ from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 
 from fedward.errors import ConfigError
-from fedward.flare import message_gate as gate
 from fedward.flare.classes import JobSide
+from fedward.flare.gate import hooks
 from fedward.flare.kits import deployer
 from fedward.flare.kits.app_check import check
 
@@ -23,7 +23,7 @@ class AppCheck(AppValidator):  # type: ignore[misc]
 
     FLARE builds it in each process of a kit before it opens a connection; only a job in a container
     fetches its files before that. It therefore also puts the gate for messages and the deployer
-    into that process (:mod:`fedward.flare.message_gate`, :mod:`fedward.flare.kits.deployer`).
+    into that process (:mod:`fedward.flare.gate`, :mod:`fedward.flare.kits.deployer`).
 
     FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML
     too, where a file may include other files and addresses. A process with this check therefore
@@ -37,7 +37,7 @@ class AppCheck(AppValidator):  # type: ignore[misc]
         super().__init__()
         self.role = role
         ConfigFactory._fmt2Loader = dict.fromkeys(ConfigFormat, JsonConfigLoader())
-        gate.install()
+        hooks.install()
         deployer.install()
 
     def validate(self, app_folder: str) -> tuple[str, dict[str, Any]]:

@@ -36,9 +36,10 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
 
 from fedward.errors import ConfigError
+from fedward.flare.gate.names import is_job_id
+from fedward.flare.gate.refusals import refusals
 from fedward.flare.kits.app_check import check_archive, refused
 from fedward.flare.kits.resource_check import check_job
-from fedward.flare.message_gate import is_job_id, refusals
 
 _STAGING_PREFIX = ".deploy-"
 """Beginning of the names of folders in which apps are unpacked."""

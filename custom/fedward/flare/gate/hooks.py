@@ -1,0 +1,164 @@
+"""The functions of FLARE that the gate replaces. No other module of the gate changes FLARE.
+
+FLARE 2.9 has no place of its own for these checks. Its filters of messages do not see who opened a
+connection, and they are added to single cells, which FLARE makes where nothing of ours runs. The
+replacements are therefore put into FLARE's classes. Each one calls the original, or refuses.
+"""
+
+import logging
+import sys
+
+from nvflare.apis.fl_constant import FedEventHeader, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.fuel.f3.cellnet import cell as flare_cell
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
+from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
+from nvflare.fuel.f3.cellnet.net_manager import NetManager
+from nvflare.fuel.f3.connection import Connection
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.hci.reg import CommandModuleSpec
+from nvflare.private.admin_defs import Message as Command
+from nvflare.private.admin_defs import error_reply
+from nvflare.private.defs import ERROR_MSG_PREFIX, new_cell_message
+from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
+from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
+from nvflare.widgets.fed_event import FedEventRunner
+
+from fedward.flare.gate import server_start
+from fedward.flare.gate.arrivals import arrival_of
+from fedward.flare.gate.commands import RIGHTS, command_refusal, person_of
+from fedward.flare.gate.decisions import refusal
+from fedward.flare.gate.names import owner_of
+from fedward.flare.gate.refusals import refusals
+from fedward.flare.gate.speakers import event_refusal, speaker_refusal
+
+_log = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """Put the gate into this process, for all its cells; a second call changes nothing.
+
+    The app check of a kit calls it (:mod:`fedward.flare.kits.apps`): FLARE builds the app check in
+    every process of a kit, those of jobs too, before the process opens a connection. Only a job in
+    a pod of Kubernetes fetches its files before that. The simulator has no app check, and so no
+    gate.
+    """
+    if CoreCell._process_received_msg is _process_received_msg:
+        return
+    CoreCell._process_received_msg = _process_received_msg
+    ServerDeployer.close = _close_deployer
+    FedAdminAgent.register_processor = _register_processor
+    FedAdminAgent._dispatch_request = _dispatch_request
+    NetManager.get_spec = _get_spec
+    FedEventRunner._receive = _receive_event
+    ServerCommandAgent._aux_communicate = _aux_communicate
+    flare_cell._is_server_job_cell = _is_server_job_cell
+
+
+# FLARE's own functions, which the replacements call.
+_ORIGINAL_PROCESS_RECEIVED = CoreCell._process_received_msg
+_ORIGINAL_CLOSE_DEPLOYER = ServerDeployer.close
+_ORIGINAL_REGISTER = FedAdminAgent.register_processor
+_ORIGINAL_DISPATCH = FedAdminAgent._dispatch_request
+_ORIGINAL_RECEIVE_EVENT = FedEventRunner._receive
+_ORIGINAL_AUX_COMMUNICATE = ServerCommandAgent._aux_communicate
+
+
+def _process_received_msg(
+    cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message
+) -> None:
+    """Replace ``CoreCell._process_received_msg``: FLARE calls it before it decodes a message."""
+    refusals.write_counts()
+    if not isinstance(connection, NullConnection):  # FLARE's connection of a cell to itself.
+        try:
+            arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
+        except Exception as error:
+            # The sender may have written anything. A message that cannot be read does not pass.
+            refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
+            return
+        reason = refusal(arrival)
+        if not reason and arrival.receiver == FQCN.ROOT_SERVER:
+            reason = server_start.start_refusal(connection)
+        if reason:
+            action = ":".join(arrival.request) if arrival.request else "answer"
+            refusals.note(arrival.sender, action, reason)
+            return
+    _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
+
+
+def _close_deployer(deployer: ServerDeployer) -> None:
+    """Replace ``ServerDeployer.close``: FLARE calls it once its server knows its certificate.
+
+    FLARE also calls it after a start that failed, and its server listens for some seconds more. The
+    server then accepts no message.
+    """
+    _ORIGINAL_CLOSE_DEPLOYER(deployer)
+    if sys.exc_info()[0] is None:
+        server_start.started.set()
+
+
+def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
+    """Replace ``FedAdminAgent.register_processor``: a site has only the commands in RIGHTS."""
+    topics = sorted(processor.get_topics())
+    if set(topics) <= set(RIGHTS):
+        _ORIGINAL_REGISTER(agent, processor)
+    else:
+        # Of FLARE's own this leaves out shell commands and the like.
+        _log.info("commands that a hospital does not take: %s", ", ".join(topics))
+
+
+def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
+    """Replace ``FedAdminAgent._dispatch_request``, which checks rights only if the sender asks."""
+    command = request.payload
+    reason = command_refusal(command)
+    if not reason:
+        return _ORIGINAL_DISPATCH(agent, request)
+    topic = type(command).__name__
+    user = ""
+    if isinstance(command, Command):
+        topic = str(command.topic)
+        user = str(person_of(command, "USER").name or "nobody")
+    refusals.note("server", topic, reason, user)
+    return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
+
+
+def _aux_communicate(agent: ServerCommandAgent, request: Message) -> Message:
+    """Replace ``ServerCommandAgent._aux_communicate``, which believes what a site calls itself."""
+    site = owner_of(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
+    reason = speaker_refusal(site, request.payload, agent.engine.get_clients())
+    if not reason:
+        return _ORIGINAL_AUX_COMMUNICATE(agent, request)
+    refusals.note(site, str(request.get_header(MessageHeaderKey.TOPIC)), reason)
+    return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
+
+
+def _receive_event(
+    runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext
+) -> Shareable:
+    """Replace ``FedEventRunner._receive``, which lets any event happen that a site names."""
+    reason = event_refusal(request.get_header(FedEventHeader.EVENT_TYPE))
+    if not reason:
+        return _ORIGINAL_RECEIVE_EVENT(runner, topic, request, fl_ctx)
+    refusals.note("a site of this job", topic, reason)
+    return make_reply(ReturnCode.BAD_REQUEST_DATA)
+
+
+def _is_server_job_cell(_: FqcnInfo) -> bool:
+    """Replace ``_is_server_job_cell``, by which FLARE picks the processes that a message may end.
+
+    In FLARE, a job's process at the server ends itself when any site sends an answer that cannot be
+    decoded, or states that a message is too large for it. With this replacement only the message is
+    lost.
+    """
+    return False
+
+
+def _get_spec(_: NetManager) -> CommandModuleSpec:
+    """Replace ``NetManager.get_spec``: the console cannot list, stop or redirect cells."""
+    return CommandModuleSpec(name="cellnet", cmd_specs=[])
