@@ -9,7 +9,7 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,15 +37,17 @@ from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.stats_pool import StatsPoolManager
+from nvflare.fuel.f3.streaming.byte_receiver import ByteReceiver, RxTask
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
     STREAM_ERROR_TOPIC,
+    StreamDataType,
     StreamHeaderKey,
 )
-from nvflare.fuel.f3.streaming.stream_types import BlobSizeError
+from nvflare.fuel.f3.streaming.stream_types import BlobSizeError, StreamError
 from nvflare.fuel.sec.audit import AuditService
 from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.private.admin_defs import Message as Command
@@ -65,6 +67,7 @@ from fedward.flare.gate.decisions import refusal
 from fedward.flare.gate.names import is_job_id, place_of
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.gate.requests import REQUESTS
+from fedward.flare.gate.streams import OpenStreams
 from fedward.flare.kits.resource_check import check_requirements
 from flare_requests import LOOKED_AT
 
@@ -914,9 +917,9 @@ def open_cell(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return lambda name: CoreCell(name, root_url=url, secure=False, credentials={}, parent_url=url)
 
 
-def deliver(cell: CoreCell, neighbour: str, **headers: Any) -> None:
+def deliver(cell: CoreCell, neighbour: str, certificate: str | None = None, **headers: Any) -> None:
     """Let a message for the cell arrive from a neighbour, over a connection as the two have it."""
-    came_from = connection(neighbour)
+    came_from = connection(certificate or neighbour)
     if neighbour == "server":
         came_from.connector.mode = Mode.ACTIVE
     known = {MessageHeaderKey.ORIGIN: neighbour, MessageHeaderKey.DESTINATION: cell.get_fqcn()}
@@ -1020,6 +1023,79 @@ def test_no_message_lets_its_receiver_wait_for_a_certificate(open_cell, installe
         )
     refused = "[U:hospital-b][A:refused cellnet.channel:bye] it is encrypted between cells"
     assert installed.read_text().count(refused) == 2
+
+
+@pytest.fixture
+def open_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, RxTask]]:
+    """FLARE's unfinished streams of one test, which are ended after it."""
+    unfinished: dict[Any, RxTask] = {}
+    monkeypatch.setattr(RxTask, "rx_task_map", unfinished)
+    monkeypatch.setattr(hooks, "streams", OpenStreams())
+    yield unfinished
+    for task in list(unfinished.values()):
+        task.stop(StreamError("the test is over"), notify=False)
+
+
+@pytest.mark.parametrize(
+    ("receiver", "neighbour", "origins"),
+    [
+        (f"server.{JOB}", "server", ["hospital-b"]),
+        (f"server.{JOB}", "server", [f"hospital-b.{JOB}", "hospital-b"]),
+        ("server", USER, [USER]),
+    ],
+)
+@pytest.mark.proves(
+    "site",
+    "the beginnings of hundreds of streams, to the server or to a job of others",
+    "sixteen are read, further ones refused; FLARE alone hears nobody else for five minutes",
+)
+def test_nobody_occupies_all_threads_by_streams_that_do_not_end(
+    open_cell, open_streams, installed, receiver, neighbour, origins
+):
+    cell = open_cell(receiver)
+    ByteReceiver(cell).register_callback(
+        CellChannel.RETURN_ONLY, "*", lambda future, stream, resume: stream.read(1)
+    )
+
+    def begin(origin: str, number: int, **changes: Any) -> None:
+        part = {
+            MessageHeaderKey.CHANNEL: STREAM_CHANNEL,
+            MessageHeaderKey.TOPIC: STREAM_DATA_TOPIC,
+            MessageHeaderKey.ORIGIN: origin,
+            StreamHeaderKey.CHANNEL: CellChannel.RETURN_ONLY,
+            StreamHeaderKey.TOPIC: "x",
+            StreamHeaderKey.STREAM_ID: number,
+            StreamHeaderKey.SEQUENCE: 0,
+            StreamHeaderKey.DATA_TYPE: StreamDataType.CHUNK,
+            **changes,
+        }
+        certificate = MEMBER if neighbour == USER else None
+        deliver(cell, neighbour, certificate, **part)
+
+    for number in range(200):
+        begin(origins[number % len(origins)], number)
+    assert {number for _, number in open_streams} == set(range(16))
+    assert (
+        "[A:refused return_only:x] it begins a further stream besides 16" in installed.read_text()
+    )
+    # A stream of one part is read at once, and one that ends makes room.
+    begin(origins[0], 300, **{StreamHeaderKey.DATA_TYPE: StreamDataType.FINAL})
+    assert (origins[0], 300) not in open_streams
+    last_part = {StreamHeaderKey.SEQUENCE: 1, StreamHeaderKey.DATA_TYPE: StreamDataType.FINAL}
+    begin(origins[0], 0, **last_part)
+    begin(origins[0], 400)
+    assert (origins[0], 400) in open_streams
+
+
+def test_the_streams_of_one_site_take_no_room_from_another(open_streams):
+    streams = OpenStreams()
+    assert [streams.begin(("hospital-b", number), "hospital-b") for number in range(16)] == [
+        ""
+    ] * 16
+    assert streams.begin(("hospital-b", 16), "hospital-b") != ""
+    assert streams.begin(("hospital-a", 0), "hospital-a") == ""
+    # A part that comes twice begins no further stream.
+    assert streams.begin(("hospital-b", 7), "hospital-b") == ""
 
 
 # --- a site's commands

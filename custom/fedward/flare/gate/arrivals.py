@@ -15,11 +15,14 @@ from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_CHANNEL,
     STREAM_DATA_TOPIC,
     STREAM_ERROR_TOPIC,
+    StreamDataType,
     StreamHeaderKey,
 )
 from nvflare.private.defs import CellMessageHeaderKeys
 
+from fedward.flare.gate.names import owner_of, place_of
 from fedward.flare.gate.requests import Request
+from fedward.flare.gate.streams import StreamKey
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,19 @@ class Arrival:
     """Cell that receives the stream that the message acknowledges.
 
     None if it acknowledges none, or one that has ended."""
+    new_stream: StreamKey | None = None
+    """The stream of several parts that begins with the message; None if none does."""
 
     @property
     def sender(self) -> str:
         """The sender's name for the logs: that in its certificate, or else the name of its cell."""
         return self.certificate or f"{self.neighbour}, without a certificate"
+
+    @property
+    def participant(self) -> str:
+        """The site or person that sent it: a person by the certificate, a site by its cell."""
+        by_person = place_of(self.origin) == "user" and self.certificate is not None
+        return str(self.certificate) if by_person else owner_of(self.origin)
 
 
 def arrival_of(
@@ -91,6 +102,7 @@ def arrival_of(
         client=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
         client_type=_text_or_none(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
         stream_receiver=_receiver_of_stream(message) if acknowledged else None,
+        new_stream=_new_stream(message) if destination == receiver else None,
     )
 
 
@@ -121,6 +133,19 @@ def _request_of_stream(message: Message) -> Request:
     channel = str(message.get_header(StreamHeaderKey.CHANNEL))
     topic = str(message.get_header(StreamHeaderKey.TOPIC))
     return channel, topic
+
+
+def _new_stream(message: Message) -> StreamKey | None:
+    """Return the stream of several parts that begins with a message; None if none does."""
+    kind = message.get_header(StreamHeaderKey.DATA_TYPE)
+    if message.get_header(MessageHeaderKey.TOPIC) != STREAM_DATA_TOPIC:
+        return None
+    if message.get_header(StreamHeaderKey.SEQUENCE) != 0 or kind == StreamDataType.FINAL:
+        return None
+    number = message.get_header(StreamHeaderKey.STREAM_ID)
+    if not isinstance(number, int):
+        raise TypeError("a stream's number")
+    return str(message.get_header(MessageHeaderKey.ORIGIN)), number
 
 
 def _receiver_of_stream(message: Message) -> str | None:

@@ -31,12 +31,13 @@ from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.widgets.fed_event import FedEventRunner
 
 from fedward.flare.gate import server_start
-from fedward.flare.gate.arrivals import arrival_of
+from fedward.flare.gate.arrivals import Arrival, arrival_of
 from fedward.flare.gate.commands import RIGHTS, command_refusal, person_of
 from fedward.flare.gate.decisions import refusal
-from fedward.flare.gate.names import owner_of
+from fedward.flare.gate.names import owner_of, place_of
 from fedward.flare.gate.refusals import refusals
 from fedward.flare.gate.speakers import event_refusal, speaker_refusal
+from fedward.flare.gate.streams import streams
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ def _process_received_msg(
 ) -> None:
     """Replace ``CoreCell._process_received_msg``: FLARE calls it before it decodes a message."""
     refusals.write_counts()
+    new_stream = None
     if not isinstance(connection, NullConnection):  # FLARE's connection of a cell to itself.
         try:
             arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
@@ -85,11 +87,28 @@ def _process_received_msg(
         reason = refusal(arrival)
         if not reason and arrival.receiver == FQCN.ROOT_SERVER:
             reason = server_start.start_refusal(connection)
+        if not reason:
+            reason = _stream_refusal(arrival)
         if reason:
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
             return
-    _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
+        new_stream = arrival.new_stream
+    try:
+        _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
+    finally:
+        if new_stream:
+            streams.handed_over(new_stream)
+
+
+def _stream_refusal(arrival: Arrival) -> str:
+    """Return why the receiver does not read a stream that begins; empty if it does.
+
+    The server's own streams are not counted: a site waits for its server anyway.
+    """
+    if arrival.new_stream is None or place_of(arrival.origin) in ("server", "server job"):
+        return ""
+    return streams.begin(arrival.new_stream, arrival.participant)
 
 
 def _close_deployer(deployer: ServerDeployer) -> None:
