@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from fedward.flare.job_process import MODULES, guarded
+
 ROOT = Path(__file__).parents[2]
 ENTRY = ROOT / "provisioning" / "containers" / "participant"
 ACCOUNT = 10001
@@ -80,6 +82,12 @@ def test_a_kit_is_started_in_the_foreground(image):
 def test_flares_launchers_give_a_command_or_options_of_python(image):
     assert start(image, "sh", "-c", "umask").stdout == "0077\n"
     assert start(image, "-c", "print('run by Python')").stdout == "run by Python\n"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_jobs_process_starts_as_the_kits_launchers_start_it(image, module):
+    command = ["printf", "%s\\n", "-u", "-m", module, "--set", "a b", "-n", "job"]
+    assert start(image, *command).stdout.splitlines() == guarded(command)[2:]
 
 
 @pytest.mark.proves(

@@ -96,6 +96,25 @@ def test_a_launcher_puts_the_guard_before_flares_module():
     assert guarded(["true"]) == ["true"]
 
 
+@pytest.mark.proves(
+    "server",
+    "messages to a job's process in a pod while it fetches its files",
+    "refused as later ones: the gate is there before the process opens a connection",
+)
+def test_the_gate_is_there_before_flares_module_runs(tmp_path):
+    (tmp_path / "fedward_test_gated.py").write_text(
+        "from nvflare.fuel.f3.cellnet.core_cell import CoreCell\n"
+        "print(CoreCell._process_received_msg.__module__)\n"
+    )
+    start = (
+        "import sys; from fedward.flare import job_process; "
+        f"sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['', 'fedward_test_gated']; "
+        f"assert not set(job_process.MODULES) & set(sys.modules); "
+        "job_process.MODULES = ('fedward_test_gated',); job_process.main()"
+    )
+    assert python("-c", start).splitlines()[-1] == "fedward.flare.gate.hooks"
+
+
 def test_another_module_is_not_started():
     done = subprocess.run(
         [sys.executable, "-m", "fedward.flare.job_process", "http.server"],

@@ -47,8 +47,8 @@ def install() -> None:
 
     The app check of a kit calls it (:mod:`fedward.flare.kits.apps`): FLARE builds the app check in
     every process of a kit, those of jobs too, before the process opens a connection. Only a job in
-    a pod of Kubernetes fetches its files before that. The simulator has no app check, and so no
-    gate.
+    a pod of Kubernetes fetches its files before that, so :mod:`fedward.flare.job_process` calls it
+    too. The simulator has neither, and so no gate.
     """
     if CoreCell._process_received_msg is _process_received_msg:
         return

@@ -21,9 +21,10 @@ from fedward.flare.kits.app_check import check
 class AppCheck(AppValidator):  # type: ignore[misc]
     """Refuses an app with files, or a configuration, that no export has; named in the kits.
 
-    FLARE builds it in each process of a kit before it opens a connection; only a job in a container
-    fetches its files before that. It therefore also puts the gate for messages and the deployer
-    into that process (:mod:`fedward.flare.gate`, :mod:`fedward.flare.kits.deployer`).
+    FLARE builds it in each process of a kit before it opens a connection; only a job in a pod of
+    Kubernetes fetches its files before that (:mod:`fedward.flare.job_process`). It therefore also
+    puts the gate for messages and the deployer into that process (:mod:`fedward.flare.gate`,
+    :mod:`fedward.flare.kits.deployer`).
 
     FLARE looks at an app's configuration before it asks a validator, and reads it as HOCON or YAML
     too, where a file may include other files and addresses. A process with this check therefore
