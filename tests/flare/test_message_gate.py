@@ -1037,20 +1037,20 @@ def open_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, RxTask]]
 
 
 @pytest.mark.parametrize(
-    ("receiver", "neighbour", "origins"),
+    ("receiver", "neighbour", "origins", "sender"),
     [
-        (f"server.{JOB}", "server", ["hospital-b"]),
-        (f"server.{JOB}", "server", [f"hospital-b.{JOB}", "hospital-b"]),
-        ("server", USER, [USER]),
+        (f"server.{JOB}", "server", ["hospital-b"], "hospital-b"),
+        (f"server.{JOB}", "server", [f"hospital-b.{JOB}", "hospital-b"], "hospital-b"),
+        ("server", USER, [USER], MEMBER),
     ],
 )
 @pytest.mark.proves(
     "site",
     "the beginnings of hundreds of streams, to the server or to a job of others",
-    "sixteen are read, further ones refused; FLARE alone hears nobody else for five minutes",
+    "sixteen are read, further ones refused; the server's audit log names the site",
 )
 def test_nobody_occupies_all_threads_by_streams_that_do_not_end(
-    open_cell, open_streams, installed, receiver, neighbour, origins
+    open_cell, open_streams, installed, receiver, neighbour, origins, sender
 ):
     cell = open_cell(receiver)
     ByteReceiver(cell).register_callback(
@@ -1076,7 +1076,8 @@ def test_nobody_occupies_all_threads_by_streams_that_do_not_end(
         begin(origins[number % len(origins)], number)
     assert {number for _, number in open_streams} == set(range(16))
     assert (
-        "[A:refused return_only:x] it begins a further stream besides 16" in installed.read_text()
+        f"[U:{sender}][A:refused return_only:x] it begins a further stream besides 16"
+        in installed.read_text()
     )
     # A stream of one part is read at once, and one that ends makes room.
     begin(origins[0], 300, **{StreamHeaderKey.DATA_TYPE: StreamDataType.FINAL})
@@ -1087,7 +1088,7 @@ def test_nobody_occupies_all_threads_by_streams_that_do_not_end(
     assert (origins[0], 400) in open_streams
 
 
-def test_the_streams_of_one_site_take_no_room_from_another(open_streams):
+def test_the_streams_of_one_site_take_no_room_from_another():
     streams = OpenStreams()
     assert [streams.begin(("hospital-b", number), "hospital-b") for number in range(16)] == [
         ""

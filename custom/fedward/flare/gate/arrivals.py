@@ -65,14 +65,14 @@ class Arrival:
 
     @property
     def sender(self) -> str:
-        """The sender's name for the logs: that in its certificate, or else the name of its cell."""
-        return self.certificate or f"{self.neighbour}, without a certificate"
+        """Who sent it: a site, person or server, by the certificate of the connection.
 
-    @property
-    def participant(self) -> str:
-        """The site or person that sent it: a person by the certificate, a site by its cell."""
-        by_person = place_of(self.origin) == "user" and self.certificate is not None
-        return str(self.certificate) if by_person else owner_of(self.origin)
+        To the server's process of a job the server passes on what sites send. It has compared the
+        name of each site with its certificate.
+        """
+        if place_of(self.receiver) == "server job":
+            return owner_of(self.origin)
+        return self.certificate or f"{self.neighbour}, without a certificate"
 
 
 def arrival_of(

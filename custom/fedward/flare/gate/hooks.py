@@ -108,7 +108,7 @@ def _stream_refusal(arrival: Arrival) -> str:
     """
     if arrival.new_stream is None or place_of(arrival.origin) in ("server", "server job"):
         return ""
-    return streams.begin(arrival.new_stream, arrival.participant)
+    return streams.begin(arrival.new_stream, arrival.sender)
 
 
 def _close_deployer(deployer: ServerDeployer) -> None:
