@@ -76,29 +76,32 @@ def _process_received_msg(
 ) -> None:
     """Replace ``CoreCell._process_received_msg``: FLARE calls it before it decodes a message."""
     refusals.write_counts()
-    new_stream = None
-    if not isinstance(connection, NullConnection):  # FLARE's connection of a cell to itself.
-        try:
-            arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
-        except Exception as error:
-            # The sender may have written anything. A message that cannot be read does not pass.
-            refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
-            return
-        reason = refusal(arrival)
-        if not reason and arrival.receiver == FQCN.ROOT_SERVER:
-            reason = server_start.start_refusal(connection)
-        if not reason:
-            reason = _stream_refusal(arrival)
-        if reason:
-            action = ":".join(arrival.request) if arrival.request else "answer"
-            refusals.note(arrival.sender, action, reason)
-            return
-        new_stream = arrival.new_stream
+    if isinstance(connection, NullConnection):  # FLARE's connection of a cell to itself.
+        _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
+        return
+    try:
+        arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
+    except Exception as error:
+        # The sender may have written anything. A message that cannot be read does not pass.
+        refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
+        return
+    reason = refusal(arrival) or _start_refusal(arrival, connection) or _stream_refusal(arrival)
+    if reason:
+        action = ":".join(arrival.request) if arrival.request else "answer"
+        refusals.note(arrival.sender, action, reason)
+        return
     try:
         _ORIGINAL_PROCESS_RECEIVED(cell, endpoint, connection, message)
     finally:
-        if new_stream:
-            streams.handed_over(new_stream)
+        if arrival.new_stream:
+            streams.handed_over(arrival.new_stream)
+
+
+def _start_refusal(arrival: Arrival, connection: Connection) -> str:
+    """Return why a server that is starting does not accept a message; empty if it does."""
+    if arrival.receiver != FQCN.ROOT_SERVER:
+        return ""
+    return server_start.start_refusal(connection)
 
 
 def _stream_refusal(arrival: Arrival) -> str:
