@@ -55,6 +55,8 @@ from nvflare.private.defs import ClientType, RequestHeader
 from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
@@ -67,6 +69,7 @@ from fedward.flare.gate.decisions import refusal
 from fedward.flare.gate.names import is_job_id, place_of
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.gate.requests import REQUESTS
+from fedward.flare.gate.shut_out import ShutOut
 from fedward.flare.gate.streams import OpenStreams
 from fedward.flare.kits.resource_check import check_requirements
 from flare_requests import LOOKED_AT
@@ -540,6 +543,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for owner, name in (
         (CoreCell, "_process_received_msg"),
         (ServerDeployer, "close"),
+        (ClientManager, "set_disabled_clients_file"),
         (FedAdminAgent, "register_processor"),
         (FedAdminAgent, "_dispatch_request"),
         (NetManager, "get_spec"),
@@ -550,6 +554,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(AuditService, "the_auditor", None)
     monkeypatch.setattr(hooks, "refusals", Refusals())
+    monkeypatch.setattr(hooks, "shut_out", ShutOut())
     monkeypatch.setattr(server_start, "started", threading.Event())
     AuditService.initialize(str(tmp_path / "audit.log"))
     hooks.install()
@@ -903,6 +908,52 @@ def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
             SimpleNamespace(headers=headers, result=lambda: b"\x00 nothing that FLARE encodes")
         )
     adapter._handle_reply_stream_done(SimpleNamespace(exception=lambda: BlobSizeError("too large")))
+
+
+@pytest.mark.proves(
+    "site",
+    "a site shut out with `nvflare system disable-client` that goes on in a running job",
+    "the server passes nothing on from it any more; its audit log names the site",
+)
+def test_a_site_that_was_shut_out_is_not_heard(installed, tmp_path, monkeypatch):
+    server = FederatedServer("fedward", args=SimpleNamespace(workspace=str(tmp_path), set=[]))
+    manager = server.client_manager
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    passed: list[tuple[str, str]] = []
+
+    def note(*arrived: Any) -> None:
+        sent = arrived[-1]
+        origin = sent.get_header(MessageHeaderKey.ORIGIN)
+        passed.append((origin, sent.get_header(MessageHeaderKey.TOPIC)))
+
+    monkeypatch.setattr(hooks, "_ORIGINAL_PROCESS_RECEIVED", note)
+
+    def send_all() -> list[tuple[str, str]]:
+        passed.clear()
+        for name in ("hospital-a", "hospital-b"):
+            question = {
+                MessageHeaderKey.ORIGIN: f"{name}.{JOB}",
+                MessageHeaderKey.DESTINATION: f"server.{JOB}",
+                MessageHeaderKey.CHANNEL: "server_command",
+                MessageHeaderKey.TOPIC: "get_task",
+            }
+            heartbeat = {MessageHeaderKey.ORIGIN: name}
+            for headers in (question, heartbeat):
+                CoreCell._process_received_msg(
+                    cell, Endpoint(name), connection(name), message(**headers)
+                )
+        return list(passed)
+
+    questions = [(f"hospital-{letter}.{JOB}", "get_task") for letter in "ab"]
+    heartbeats = [(f"hospital-{letter}", "heart_beat") for letter in "ab"]
+    everything = [questions[0], heartbeats[0], questions[1], heartbeats[1]]
+    assert send_all() == everything
+    manager.disable_client("hospital-b")
+    assert send_all() == [questions[0], *heartbeats]
+    refused = "[U:hospital-b][A:refused server_command:get_task] an administrator has shut it out"
+    assert refused in installed.read_text()
+    manager.enable_client("hospital-b")
+    assert send_all() == everything
 
 
 # --- what reaches more than its sender, in FLARE's own cells

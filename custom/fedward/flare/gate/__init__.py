@@ -21,6 +21,7 @@ every hospital. The gate closes both ends:
   whether the user has the right to each. It checks what a command hands to its resource manager.
 - The server's process of a job hears the sites of that job alone (:mod:`.speakers`).
 - A site or user has a few streams open at a receiver, and no more (:mod:`.streams`).
+- The server hears no site that an administrator has shut out (:mod:`.shut_out`).
 - A server that is starting accepts no message before it knows its own certificate
   (:mod:`.server_start`).
 

@@ -27,6 +27,7 @@ from nvflare.private.admin_defs import error_reply
 from nvflare.private.defs import ERROR_MSG_PREFIX, new_cell_message
 from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.widgets.fed_event import FedEventRunner
 
@@ -36,6 +37,7 @@ from fedward.flare.gate.commands import RIGHTS, command_refusal, person_of
 from fedward.flare.gate.decisions import refusal
 from fedward.flare.gate.names import owner_of, place_of
 from fedward.flare.gate.refusals import refusals
+from fedward.flare.gate.shut_out import shut_out
 from fedward.flare.gate.speakers import event_refusal, speaker_refusal
 from fedward.flare.gate.streams import streams
 
@@ -54,6 +56,7 @@ def install() -> None:
         return
     CoreCell._process_received_msg = _process_received_msg
     ServerDeployer.close = _close_deployer
+    ClientManager.set_disabled_clients_file = _set_disabled_clients_file
     FedAdminAgent.register_processor = _register_processor
     FedAdminAgent._dispatch_request = _dispatch_request
     NetManager.get_spec = _get_spec
@@ -65,6 +68,7 @@ def install() -> None:
 # FLARE's own functions, which the replacements call.
 _ORIGINAL_PROCESS_RECEIVED = CoreCell._process_received_msg
 _ORIGINAL_CLOSE_DEPLOYER = ServerDeployer.close
+_ORIGINAL_SET_DISABLED = ClientManager.set_disabled_clients_file
 _ORIGINAL_REGISTER = FedAdminAgent.register_processor
 _ORIGINAL_DISPATCH = FedAdminAgent._dispatch_request
 _ORIGINAL_RECEIVE_EVENT = FedEventRunner._receive
@@ -85,7 +89,12 @@ def _process_received_msg(
         # The sender may have written anything. A message that cannot be read does not pass.
         refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
         return
-    reason = refusal(arrival) or _start_refusal(arrival, connection) or _stream_refusal(arrival)
+    reason = (
+        refusal(arrival)
+        or _start_refusal(arrival, connection)
+        or shut_out.refusal(arrival)
+        or _stream_refusal(arrival)
+    )
     if reason:
         action = ":".join(arrival.request) if arrival.request else "answer"
         refusals.note(arrival.sender, action, reason)
@@ -123,6 +132,12 @@ def _close_deployer(deployer: ServerDeployer) -> None:
     _ORIGINAL_CLOSE_DEPLOYER(deployer)
     if sys.exc_info()[0] is None:
         server_start.started.set()
+
+
+def _set_disabled_clients_file(manager: ClientManager, file_path: str) -> None:
+    """Replace ``ClientManager.set_disabled_clients_file``: a server reads whom it has shut out."""
+    shut_out.manager = manager
+    _ORIGINAL_SET_DISABLED(manager, file_path)
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
