@@ -22,6 +22,7 @@ from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.lab.simulation import Simulation
 from fedward.sites import load_site, named_sites, site_csv
 from fedward.sites.data_file import read_data_file
+from fedward.sites.leaks import Place, leak_counts, leak_notes
 from fedward.sites.rendering import Frames, Rendering, Slices
 
 SMALL = ("rounds=1", "images_per_round=8", "batch=4", "net=small_cnn")
@@ -253,6 +254,19 @@ def test_shares_of_splits_that_the_data_has_or_that_leave_nothing_are_refused(tm
         partition(source / "train", tmp_path / "sites", Wanted(sites=1, val=0.8))
 
 
+def test_leaks_into_the_test_images_are_counted_by_themselves():
+    def places(*splits):
+        return [Place("site-1", split, f"{number}") for number, split in enumerate(splits)]
+
+    validation = [places("train", "val"), places("val", "test")]
+    test = [places("train", "val", "test"), places("test", "train", "train")]
+    assert leak_counts({"picture": validation + test, "patient": []}) == {
+        "picture": {"in_several_splits": 4, "in_training_and_test": 2}
+    }
+    assert "None is in training and test" in leak_notes({"picture": validation})[0]
+    assert "2 are in training and test: the test" in leak_notes({"picture": validation + test})[0]
+
+
 def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path, capsys):
     sites = tmp_path / "sites"
     for number in (1, 2):
@@ -274,12 +288,14 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     experiment = load_experiment("fedavg", SMALL, data=read_data_file(sites))
     names = named_sites(sites)
     simulation = Simulation(experiment, tmp_path / "run", names, site_files=sites)
-    assert simulation.entered(lambda _: None).leaks == {"picture": 1}
+    leaks = {"picture": {"in_several_splits": 1, "in_training_and_test": 1}}
+    assert simulation.entered(lambda _: None).leaks == leaks
     # FLARE's simulator records the same.
-    assert simulated_leaks(names, [sites], experiment.data) == {"picture": 1}
+    assert simulated_leaks(names, [sites], experiment.data) == leaks
     assert (
         "LEAK: 1 picture is in several of training, validation and test, such as s1-1 (site-1, "
-        "train) and s2-0 (site-2, test)."
+        "train) and s2-0 (site-2, test). 1 is in training and test: the test numbers will be too "
+        "good"
     ) in text
     assert (
         "looks wrong: 2 of 60 images are nearly black or of one grey (1 at site-1, such as s1-3, "

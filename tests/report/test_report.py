@@ -338,11 +338,32 @@ def test_a_run_cut_off_in_mid_line_is_reported(make_run):
 def test_what_was_in_several_splits_is_said_first(make_run):
     folder = make_run(rounds=3)
     info = json.loads((folder / "run.json").read_text())
-    info["leaks"] = {"picture": 3, "patient": 1}
+    info["leaks"] = {
+        "picture": {"in_several_splits": 3, "in_training_and_test": 0},
+        "patient": {"in_several_splits": 1, "in_training_and_test": 1},
+    }
     (folder / "run.json").write_text(json.dumps(info))
     html, page = report(folder)
-    assert "3 pictures and 1 patient in several of training, validation and test" in page.text
+    assert (
+        "3 pictures and 1 patient are in several of training, validation and test. 1 patient is in "
+        "both training and test: the numbers are too good." in page.text
+    )
     assert html.index("in several of training") < html.index('id="results"')
+    assert "some of the test patients are also in training" in page.by_id["verdict"]
+
+
+def test_pictures_in_training_and_validation_alone_do_not_spoil_the_test(make_run):
+    folder = make_run(rounds=3)
+    info = json.loads((folder / "run.json").read_text())
+    info["leaks"] = {"picture": {"in_several_splits": 1, "in_training_and_test": 0}}
+    (folder / "run.json").write_text(json.dumps(info))
+    _, page = report(folder)
+    assert (
+        "1 picture is in several of training, validation and test. None is in both training and "
+        "test, but numbers on validation images, which choose the round, may be too good."
+        in page.text
+    )
+    assert "in training" not in page.by_id["verdict"] + page.by_id["ask"]
 
 
 @pytest.mark.parametrize("kept", [(), ("rounds",), ("metrics",), ("peers",), ("bytes",)])

@@ -49,6 +49,9 @@ class Federation(NamedTuple):
     """Number of sites that do not evaluate."""
     seed: int
     leaks: int = 0
+    """Patients in several splits."""
+    tested_leaks: int = 0
+    """Those of them in training and test."""
     round: int = 1
     """The round that is judged; 0 is the model before training."""
     external: bool = False
@@ -71,6 +74,7 @@ FEDERATIONS = st.builds(
     absent=st.integers(0, 2),
     seed=st.integers(0, 99),
     leaks=st.sampled_from([0, 0, 3]),
+    tested_leaks=st.sampled_from([0, 1, 2]),
     round=st.sampled_from([1, 1, 0]),
     external=st.booleans(),
     images_of_a_patient=st.sampled_from([1, 3]),
@@ -123,7 +127,12 @@ def write(folder: Path, federation: Federation) -> tuple[Run, int, int]:
     head |= {"sites": sites, "started": "2026-11-21", "status": "finished", "versions": {}}
     data = {"name": "letters", "classes": CLASSES, "image_size": 32, "channels": 3}
     head["experiment"] = {"method": "fedavg", "data": data, "key_metric": "accuracy"}
-    head["leaks"] = {"patient": federation.leaks} if federation.leaks else {}
+    if federation.leaks:
+        leaks = {
+            "in_several_splits": federation.leaks,
+            "in_training_and_test": federation.tested_leaks,
+        }
+        head["leaks"] = {"patient": leaks}
     head["synthetic"] = dict.fromkeys(sites, federation.synthetic)
     (folder / "run.json").write_text(json.dumps(head))
     logs = {"metrics": metrics, "binned": counts, "rounds": [exchange]}
@@ -345,7 +354,7 @@ def _check_advice(verdict: Verdict, sheet: str) -> None:
     always = advice.startswith("Ask a human about every image: ")
     fails = verdict.never or verdict.missed or verdict.weak or verdict.level == "poor"
     fails = fails or verdict.low_subgroups
-    if fails or verdict.leaks or not verdict.tested.all_classes:
+    if fails or verdict.tested_on_training or not verdict.tested.all_classes:
         assert always
     at_most = re.search(r"surest answers are shown to be right for (\d+) of 100", advice)
     if at_most:
@@ -423,10 +432,13 @@ def _check_sheet(verdict: Verdict, sheet: str) -> None:
     assert verdict_words.numbers_of_hundred(verdict) in sheet
     assert ("need no human" in sheet) == verdict.needs_no_human
     _check_advice(verdict, sheet)
-    if verdict.leaks or not verdict.tested.complete:
+    if verdict.tested_on_training or not verdict.tested.complete:
         assert verdict.level != "good"
         assert not verdict.needs_no_human
-    assert ("the numbers are too good" in sheet) == bool(verdict.leaks)
+    is_trained = bool(verdict.tested_on_training)
+    assert ("in both training and test: the numbers are too good" in sheet) == is_trained
+    assert ("test patients are also in training" in verdict_words.lead(verdict)) == is_trained
+    assert ("None is in both training and test" in sheet) == (bool(verdict.leaks) > is_trained)
     for name in verdict.tested.untested:
         assert name in sheet.partition("Not tested: ")[2].partition(".")[0]
     assert f"tested on {verdict.tested.images} images" in sheet

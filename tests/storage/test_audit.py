@@ -1457,7 +1457,7 @@ FORGERIES = {
         "job": "another",
         "settings": {"rounds": 77},
         "init": {"folder": "x", "sha256": "ab" * 32},
-        "leaks": {"patient": 3},
+        "leaks": {"patient": {"in_several_splits": 3, "in_training_and_test": 0}},
         "private": ["classifier."],
         "untrained": ["classifier."],
     }.items()

@@ -8,7 +8,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.flare.places import SITES_VARIABLE, named_folder
 from fedward.sites import find_site_file, open_site, read_site
 from fedward.sites.check import read_sites
-from fedward.sites.leaks import Place, dicom_images, leaks_between, pictures
+from fedward.sites.leaks import Place, dicom_images, leak_counts, leaks_between, pictures
 from fedward.sites.site_csv import SiteRows
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def require_usable_site_files(
 
 def simulated_leaks(
     sites: Sequence[str], folders: Sequence[Path], spec: "DataSpec"
-) -> Mapping[str, int]:
+) -> Mapping[str, Mapping[str, int]]:
     """Return how many pictures and patients are in several splits, over the sites of a simulation.
 
     All images are opened once more: the simulator's server is on the machine that has them. Between
@@ -62,7 +62,7 @@ def simulated_leaks(
         spec: what the job says of the images.
 
     Returns:
-        ``picture`` or ``patient`` -> how many are in several splits; only those above 0.
+        What :func:`fedward.sites.leaks.leak_counts` does.
     """
     named: list[tuple[bytes, Place]] = []
     dicom: list[tuple[Path, Place]] = []
@@ -79,5 +79,4 @@ def simulated_leaks(
         if isinstance(site_rows, SiteRows):
             dicom += dicom_images(data, site_rows.files)
         named += pictures(data)
-    leaks = leaks_between(named, dicom)
-    return {what: len(places) for what, places in leaks.items() if places}
+    return leak_counts(leaks_between(named, dicom))

@@ -42,6 +42,7 @@ from fedward.sites.leaks import (
     contradiction_notes,
     contradictions,
     dicom_images,
+    leak_counts,
     leak_notes,
     leaks_between,
     pictures,
@@ -110,8 +111,8 @@ class Entered(NamedTuple):
 
     sites: list[str]
     """Those that take part."""
-    leaks: Mapping[str, int]
-    """``picture`` or ``patient`` -> how many are in several splits; only those above 0."""
+    leaks: Mapping[str, Mapping[str, int]]
+    """What is in several splits, as :func:`fedward.sites.leaks.leak_counts` says."""
 
 
 def folded(paragraph: str) -> str:
@@ -223,7 +224,7 @@ def _usable_sites(
     return opened
 
 
-def _say_what_is_odd(sites: Sequence[OpenedSite], say: Say) -> dict[str, int]:
+def _say_what_is_odd(sites: Sequence[OpenedSite], say: Say) -> dict[str, dict[str, int]]:
     """Say what looks wrong with images; return :attr:`Entered.leaks`."""
     all_pictures = [pair for site in sites for pair in site.pictures]
     all_dicom = [pair for site in sites for pair in site.dicom]
@@ -231,7 +232,7 @@ def _say_what_is_odd(sites: Sequence[OpenedSite], say: Say) -> dict[str, int]:
     contradicting = contradiction_notes(contradictions(all_pictures))
     for line in (*contradicting, *leak_notes(leaks), *_odd_lines(sites)):
         say(line)
-    return {what: len(places) for what, places in leaks.items() if places}
+    return leak_counts(leaks)
 
 
 def _opened(

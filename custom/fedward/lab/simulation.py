@@ -44,7 +44,7 @@ class Simulation:
     """Folder for decoded images and features; by default they lie in the run folder."""
     workers: int = 1
     """Processes in which the sites of a round work at the same time."""
-    leaks: Mapping[str, int] = field(default_factory=dict)
+    leaks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What is in several splits, as :class:`fedward.lab.run_check.Entered` says."""
     job: str = ""
     """Name of the job; empty for none."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from fedward.storage.info import Leaks
 from fedward.text import count
 
 MOST_SITES = 10
@@ -59,19 +60,34 @@ def more_sites(number: int) -> str:
     return f"{omitted}, which the run folder names" if omitted else ""
 
 
-def leaked(leaks: Mapping[str, int]) -> list[str]:
-    """Return a sentence on what was in several splits; none if nothing was.
+def leaked(leaks: Mapping[str, Leaks]) -> list[str]:
+    """Return sentences on what was in several splits, as one text; none if nothing was.
 
     Args:
         leaks: as in :class:`fedward.storage.info.RunInfo`.
     """
     if not leaks:
         return []
-    what = " and ".join(count(number, name) for name, number in leaks.items())
+    found = {name: number.in_several_splits for name, number in leaks.items()}
+    tested = {name: number.in_training_and_test for name, number in leaks.items()}
+    sentence = (
+        f"{' and '.join(count(number, name) for name, number in found.items())} "
+        f"{_are(found)} in several of training, validation and test."
+    )
+    tested = {name: number for name, number in tested.items() if number}
+    if not tested:
+        return [
+            f"{sentence} None is in both training and test, but numbers on validation images, "
+            "which choose the round, may be too good."
+        ]
     return [
-        f"{what} in several of training, validation and test: the model has seen a part of what it "
-        "was measured on, and the numbers are too good."
+        f"{sentence} {' and '.join(count(number, name) for name, number in tested.items())} "
+        f"{_are(tested)} in both training and test: the numbers are too good."
     ]
+
+
+def _are(numbers: Mapping[str, int]) -> str:
+    return "is" if sum(numbers.values()) == 1 else "are"
 
 
 def nobody_asked(enough: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from fedward.runs.over_sites import OverSites, over_sites
 from fedward.runs.run import Run
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.subgroups import Subgroup, Subgroups
+from fedward.storage.info import Leaks
 from fedward.storage.rows import BinnedRow
 
 Level: TypeAlias = Literal["good", "mixed", "poor"]
@@ -182,8 +183,8 @@ class Verdict:
     """Sites that say how images of patients or lesions cluster, so that intervals allow for it."""
     few_patients: tuple[str, ...]
     """Classes whose images are of fewer than five patients at such a site: they count as one."""
-    leaks: Mapping[str, int]
-    """``picture`` or ``patient`` -> how many were found in several of training and test."""
+    leaks: Mapping[str, Leaks]
+    """``picture`` or ``patient`` -> what was found in several of training, validation and test."""
     compared: tuple[Against, ...]
 
     @classmethod
@@ -196,7 +197,7 @@ class Verdict:
 
         - good: the accuracy's whole interval is above always answering the commonest class, no
           class is found in fewer than half of its images, no group of images is worse off, nothing
-          is missing, no test image or patient was among those it trained on, some round of
+          is missing, no test image or patient is also in training, some round of
           training improved it, and no compared run is better
         - poor: the interval is not above it, nor the balanced accuracy above guessing
         - mixed: everything else
@@ -215,6 +216,16 @@ class Verdict:
         if round_ is None or run.info.untrained:
             return None
         return _Judge(run, round_).verdict(tuple(compared))
+
+    @property
+    def tested_on_training(self) -> tuple[str, ...]:
+        """What is in both training and test: ``image``, ``patient``, both or nothing."""
+        kinds = {"picture": "image", "patient": "patient"}
+        return tuple(
+            kinds.get(name, name)
+            for name, number in self.leaks.items()
+            if number.in_training_and_test
+        )
 
     @property
     def worst_class(self) -> Measured | None:
@@ -660,7 +671,7 @@ def _level(verdict: Verdict) -> Level:
         or verdict.guessed
         or verdict.alarms
         or verdict.unimproved
-        or verdict.leaks
+        or verdict.tested_on_training
         or any(one.is_worse for one in verdict.compared)
         or verdict.low_subgroups
     )

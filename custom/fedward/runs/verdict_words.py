@@ -130,8 +130,9 @@ def _failures_of_training(verdict: Verdict) -> list[str]:
     failures = []
     if verdict.unimproved:
         failures.append("no round of training improved it")
-    if verdict.leaks:
-        failures.append(f"it has trained on some of the test {verdict.unit}s")
+    if verdict.tested_on_training:
+        what = " and ".join(f"{name}s" for name in verdict.tested_on_training)
+        failures.append(f"some of the test {what} are also in training")
     return failures
 
 

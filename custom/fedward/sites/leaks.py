@@ -195,6 +195,27 @@ def leaks_between(
     }
 
 
+def leak_counts(
+    leaks_of: Mapping[str, Sequence[Sequence[Place]]],
+) -> dict[str, dict[str, int]]:
+    """Return what a run records of :func:`leaks_between`: numbers of ``picture`` and ``patient``.
+
+    They are by the names of :class:`fedward.storage.info.Leaks`. A kind without leaks is left out.
+    """
+    return {
+        what: {
+            "in_several_splits": len(leaks),
+            "in_training_and_test": sum(map(_is_trained_and_tested, leaks)),
+        }
+        for what, leaks in leaks_of.items()
+        if leaks
+    }
+
+
+def _is_trained_and_tested(places: Sequence[Place]) -> bool:
+    return {"train", "test"} <= {place.split for place in places}
+
+
 def leak_notes(leaks_of: Mapping[str, Sequence[Sequence[Place]]]) -> list[str]:
     """Return how many pictures, and how many patients, are in several splits, with an example."""
     notes = []
@@ -206,9 +227,18 @@ def leak_notes(leaks_of: Mapping[str, Sequence[Sequence[Place]]]) -> list[str]:
             notes.append(
                 f"LEAK: {count(len(leaks), what)} {verb} in several of training, validation and "
                 f"test, such as {first.sample} ({first.site}, {first.split}) and {other.sample} "
-                f"({other.site}, {other.split}). The numbers will be too good"
+                f"({other.site}, {other.split}). {_consequence(leaks)}"
             )
     return notes
+
+
+def _consequence(leaks: Sequence[Sequence[Place]]) -> str:
+    """Return which numbers leaks make too good."""
+    tested = sum(map(_is_trained_and_tested, leaks))
+    if not tested:
+        return "None is in training and test, but a round is chosen by numbers that are too good"
+    verb = "is" if tested == 1 else "are"
+    return f"{tested} {verb} in training and test: the test numbers will be too good"
 
 
 def file_of(image: str, files: Mapping[str, Path]) -> str:

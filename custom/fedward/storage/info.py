@@ -58,6 +58,14 @@ class CardOfSite(_Closed):
     """Rows of its files that it cannot use, in fives: 0 stands for fewer than five."""
 
 
+class Leaks(_Closed):
+    """How many pictures, or patients, are in several of training, validation and test."""
+
+    in_several_splits: int
+    in_training_and_test: int
+    """Those among them that are in training and in test, perhaps in validation too."""
+
+
 class RunInfo(_Closed):
     """The content of run.json."""
 
@@ -102,8 +110,8 @@ class RunInfo(_Closed):
     """Site -> whether fedward drew its images, as the site says; only sites that answered."""
     cards: dict[str, CardOfSite] = {}
     """Site -> what it states about its images; only sites whose policies let it out."""
-    leaks: dict[str, int] = {}
-    """``picture`` or ``patient`` -> how many a simulation found in several splits of its images."""
+    leaks: dict[str, Leaks] = {}
+    """``picture`` or ``patient`` -> what a simulation found in several splits of its images."""
     ended: str | None = None
     """Time of the end, ISO 8601 in UTC."""
     audit: dict[str, Any] | None = None

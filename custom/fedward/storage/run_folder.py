@@ -58,7 +58,7 @@ class NewRun:
     """32 hexadecimal digits that no other run has; drawn by default."""
     job: str = ""
     """Name of the job; empty for none."""
-    leaks: Mapping[str, int] = field(default_factory=dict)
+    leaks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What is in several splits, where all sites' images are known; see :class:`RunInfo`."""
 
 
