@@ -187,7 +187,7 @@ def test_what_cannot_be_read_has_a_row(
     )
     out, err = capsys.readouterr()
     assert "6 images: " in out
-    assert "no prediction for 3 of the images" in err
+    assert "no prediction for 3 of 6 images" in err
 
 
 def test_doubtful_images_are_marked(finished: Finished, tmp_path: Path, capsys) -> None:

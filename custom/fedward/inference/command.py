@@ -225,7 +225,8 @@ def _predict(options: argparse.Namespace) -> int:
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     for note in [*asked.left_out.notes(), *asked.notes]:
         complain(note)
-    summary = count(outcome.files, outcome.kind.removesuffix("s"))
+    asked_about = count(outcome.files, outcome.kind.removesuffix("s"))
+    summary = asked_about
     if outcome.kind == "files":
         summary += f" (means over {count(outcome.images, 'image')})"
     if options.refer_below is not None:
@@ -233,8 +234,7 @@ def _predict(options: argparse.Namespace) -> int:
     print(f"{summary}: {options.out}")
     if outcome.unusable:
         complain(
-            f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says "
-            "why"
+            f"no prediction for {outcome.unusable} of {asked_about}; the column problem says why"
         )
         return 1
     return 0
