@@ -1,6 +1,7 @@
 """What a reader sees first: where the images came from, and whether the model is of any use."""
 
 import json
+import re
 from statistics import fmean
 
 import pytest
@@ -155,11 +156,39 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
     assert found.low > 0
     assert f"Better than fedavg: {difference}" in report(good, bad)[1].text
     assert "Worse than fedperl: " in report(bad, good)[1].by_id["warnings"]
-    assert "and worse than fedperl." in said(report(bad, good)[1])
-    assert "and worse than fedperl." in render_sheet(Run.load(bad), [Run.load(good)])
+    assert "and it is worse than fedperl." in said(report(bad, good)[1])
+    assert "and it is worse than fedperl." in render_sheet(Run.load(bad), [Run.load(good)])
     same = "Not shown to be better than fedperl (2): +0.000"
     assert same in report(good, good)[1].by_id["warnings"]
     assert "Their lengths differ" not in report(good, bad)[1].text
+
+
+def test_a_single_site_has_no_mean_and_no_lowest_value(tmp_path):
+    _, page = report(write_run(tmp_path / "run", rounds=2, sites=SITES[:1]))
+    assert "At the only site that measured it, the selected model" in page.text
+    assert re.search(r"on test images \(0\.\d{3} at site-1\)", page.text)
+    assert "on average over sites" not in page.text
+    assert "at each)" not in page.text
+    assert "of the global model: only one site has it." in page.text
+
+
+def test_sites_that_choose_a_round_are_compared_with_themselves(tmp_path):
+    """Two of three sites have too few validation images of each class to report a value."""
+    folder = write_run(tmp_path / "run", rounds=3, sites=SITES[:3])
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.open()]
+    for row in rows:
+        if row["split"] == "val" and row["site"] != SITES[0]:
+            row["value"] = None
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    _, page = report(folder)
+    run = Run.load(folder)
+    chosen = best_global(run.metrics, KEY).round
+    there = run.at(SITES[0], "test", chosen)[KEY].value
+    assert (
+        f"the mean test value would be {there:.3f} at site-1, where the selected round has "
+        f"{there:.3f}." in page.text
+    )
 
 
 def test_compared_runs_of_other_lengths_are_told(tmp_path):

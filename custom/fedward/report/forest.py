@@ -107,7 +107,7 @@ def _title(verdict: Verdict, parts: Sequence[_Part]) -> str:
 
 
 def _what(verdict: Verdict) -> str:
-    return "Right answers" if verdict.exclusive else "Findings that it finds"
+    return "Right answers" if verdict.exclusive else "Sensitivity"
 
 
 def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
@@ -116,7 +116,7 @@ def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
         shown[0] += " (its sensitivity)"
         beginning = f"Right answers of {model}: of all test {verdict.unit}s"
     else:
-        beginning = f"Share of the {verdict.unit}s with a finding that {model} finds (sensitivity)"
+        beginning = f"Of {verdict.unit}s with a finding, the share that {model} recognises"
     sentences = [f"{'; of '.join([beginning, *shown])}.", "The lowest are on top."]
     if verdict.common:
         sentences.append(f"The dashed line at the top is always answering {verdict.common.name}.")
@@ -144,7 +144,7 @@ def _picture(verdict: Verdict, rows: Sequence[_Row]) -> Markup:
 def _meaning(verdict: Verdict) -> str:
     if verdict.exclusive:
         return f"right answers of 100 {verdict.unit}s, with 95 % interval"
-    return f"{verdict.unit}s with the finding that it finds, of 100"
+    return f"found, of 100 {verdict.unit}s with the finding, with 95 % interval"
 
 
 def _draw(axes: Any, place: int, row: _Row) -> None:

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.selection import Selection
 from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
@@ -82,7 +83,8 @@ def headline(choices: Choices, unit: str) -> list[str]:
     when = f"After round {rounds}"
     if len(end.rounds) > 1:
         when = f"Over the last evaluations (rounds {rounds})"
-    result = f"{when}, test {title_of(end.metric)} is {mean.mean:.3f} on average over sites"
+    where = "on average over sites" if mean.sites > 1 else "at the only site that measured it"
+    result = f"{when}, test {title_of(end.metric)} is {mean.mean:.3f} {where}"
     if mean.has_width:
         result += f" ({mean.ends()})"
     if end.pooled is not None:
@@ -99,8 +101,11 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     before = ""
     if choices.shared.metric == "auroc_macro":
         before = _before_training(run, "auroc_macro")
+    where = f"On average over {count(len(values), 'site')}"
+    if len(values) == 1:
+        where = "At the only site that measured it"
     return (
-        f"On average over {count(len(values), 'site')}, {described_model(run)} "
+        f"{where}, {described_model(run)} "
         f"(round {choices.reported}) has a macro AUROC of {average:.3f} on test {run.unit}s "
         f"({lowest_and_highest(values)}){before}. Shown one {run.unit} "
         f"{run.label_kind.ranked_pair}, it ranks the right one higher in {of_hundred(average)} of "
@@ -198,11 +203,24 @@ def _selection(run: Run, choices: Choices) -> str | None:
     sentences = (
         f"Round {shared.round} was selected because its mean validation "
         f"{title_of(shared.metric)} is the highest ({shared.val:.3f}). If each site kept its own "
-        f"best round, as in some papers, the mean test value would be {own.test:.3f}."
+        f"best round, as in some papers, the mean test value would be {own.test:.3f}"
+        f"{_at_fewer_sites(own, shared)}."
     )
     if shared.round == 0:
         sentences += f" It is {first_model(run)}: no round improved on it."
     return sentences
+
+
+def _at_fewer_sites(own: Selection, shared: Selection) -> str:
+    """Return what the selected round has at the sites that chose a round; empty if all did."""
+    sites = {choice.site for choice in own.sites if choice.test is not None}
+    values = {choice.site: choice.test for choice in shared.sites if choice.test is not None}
+    if sites == set(values):
+        return ""
+    there = [value for site, value in values.items() if site in sites]
+    if not there:
+        return f" at {named(sorted(sites))}"
+    return f" at {named(sorted(sites))}, where the selected round has {fmean(there):.3f}"
 
 
 def selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:

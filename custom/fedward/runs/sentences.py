@@ -36,6 +36,8 @@ def lowest_and_highest(values: Mapping[str, float], form: str = ".3f") -> str:
     high = max(values, key=values.__getitem__)
     lowest = format(values[low], form)
     highest = format(values[high], form)
+    if len(values) == 1:
+        return f"{lowest} at {low}"
     if lowest == highest:
         return f"{lowest} at each"
     return f"lowest {lowest} at {low}, highest {highest} at {high}"
