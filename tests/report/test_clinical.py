@@ -94,7 +94,7 @@ def test_small_cells_of_the_matrix_are_withheld(whole):
 def test_a_class_that_is_never_predicted_is_called_so(whole):
     _, page, _ = whole
     assert (
-        ", but it never answers SCC; was not tested for VASC; not every site"
+        ", but it never answers SCC; it was not tested for VASC; not every site"
         in page.by_id["verdict"]
     )
 

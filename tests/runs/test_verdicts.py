@@ -29,7 +29,7 @@ from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
-from fedward.runs.verdict import Verdict
+from fedward.runs.verdict import Level, Verdict
 from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
@@ -163,13 +163,12 @@ def _further_counts(
     return counts
 
 
-def _card(run: Run) -> str:
+def _card(run: Run, round_: int) -> str:
     """Return the model card of the round that is judged."""
     run.folder.joinpath("audit.jsonl").write_text("{}\n")
     data = DataSpec(name="letters", classes=CLASSES, titles={})
     model = TrainedModel(Linear(1, 1), tiny("fedavg", data=data), "0" * 64)
-    verdict = Verdict.of(run)
-    return ModelCard(model, run, verdict.round if verdict else 1).text()
+    return ModelCard(model, run, round_).text()
 
 
 def _counted(images: int) -> str:
@@ -207,6 +206,7 @@ def _check_card(verdict: Verdict, card: str) -> None:
 @example(Federation([[200, 200, 200, 5]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[40, 40, 40, 0]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[0, 0, 0, 2]], 9.0, synthetic=True, lazy=0, absent=0, seed=0))
+@example(Federation([[0, 0, 0, 2]], 9.0, synthetic=True, lazy=0, absent=0, seed=0, round=0))
 @example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=1, absent=0, seed=0, external=True))
 @example(Federation([[40] * 4] * 2, 9.0, synthetic=False, lazy=0, absent=0, seed=0, round=0))
 @example(Federation([[90] * 4] * 2, 9.0, False, 0, 0, 0, women=0.5, fewer_women=0.9))
@@ -217,7 +217,7 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
         verdict = Verdict.of(run)
         page = re.sub("<style>.*?</style>|<.*?>", " ", render_sheet(run), flags=re.DOTALL)
         sheet = html.unescape(" ".join(page.split()))
-        card = _card(run)
+        card = _card(run, federation.round)
     if verdict is None:
         # Images of a class with fewer than five are evaluated, and not told.
         why = "It was not measured on test images"
@@ -320,6 +320,73 @@ def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() ->
     many = verdict_of(federation._replace(images=[[40] * 4]))
     assert many.few_patients == ()
     assert "count as one" not in verdict_words.about_images(many)
+
+
+@pytest.mark.parametrize(
+    ("level", "right", "images", "said"),
+    [
+        (
+            "good",
+            900,
+            1000,
+            "On the whole yes: on average it is 90\u00a0% sure, and is right for 90",
+        ),
+        ("good", 990, 1000, "No, it is right more often than it is sure: "),
+        ("mixed", 700, 1000, "No, it is surer than it is right: "),
+        ("mixed", 18, 20, "There are too few test images to say: on average it is 90\u00a0% sure"),
+        # A model that always answers one class is as sure as it is right.
+        ("poor", 900, 1000, "No, as it is not shown to be of use: "),
+    ],
+)
+def test_confidence_is_trusted_as_far_as_the_answers_show(
+    level: Level, right: int, images: int, said: str
+) -> None:
+    verdict = verdict_of(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+    confidence = ConfidenceHistogram.of_answers(np.full(images, 0.9), np.arange(images) < right)
+    overall = Measured.of_counts("", right, images)
+    one = replace(verdict, level=level, overall=overall, confidence=confidence)
+    assert verdict_words.trust(one).startswith(said)
+
+
+def test_confidence_that_is_right_on_average_alone_is_not_trusted() -> None:
+    """Half of the answers are too sure by 0.2, and the others too unsure by 0.2."""
+    verdict = verdict_of(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
+    sure = np.repeat([0.95, 0.55], 1000)
+    is_right = np.concatenate([np.arange(1000) < 750, np.arange(1000) < 750])
+    confidence = ConfidenceHistogram.of_answers(sure, is_right)
+    assert confidence.calibration_error == pytest.approx(0.2)
+    overall = Measured.of_counts("", 1500, 2000)
+    one = replace(verdict, level="mixed", overall=overall, confidence=confidence)
+    assert verdict_words.trust(one).startswith("Only as a whole, ")
+
+
+def test_one_class_and_one_site_are_in_the_singular() -> None:
+    federation = Federation([[40, 40, 40, 0]] * 3, 9.0, False, lazy=1, absent=1, seed=0)
+    one = verdict_of(federation)
+    assert verdict_words.lead(one) == (
+        "Better than always answering “A”, but it was not tested for D; not every site trained it; "
+        "it was not tested at every site."
+    )
+    assert (
+        "Not tested: D (1 of 4 classes). Images of this class are in"
+        in verdict_words.not_tested(one)
+    )
+    assert verdict_words.took_no_part(one) == (
+        "1 of 3 sites never trained (s0): the model has seen none of its images. 1 of 3 sites did "
+        "not evaluate the model (s0): its images are in no number."
+    )
+    two = verdict_of(federation._replace(images=[[40, 40, 0, 0]] * 3, lazy=2, absent=2))
+    assert "Images of these classes are in no number" in verdict_words.not_tested(two)
+    assert "none of their images" in verdict_words.took_no_part(two)
+    assert "(s0, s1): their images are in no number" in verdict_words.took_no_part(two)
+
+
+def test_images_of_an_untested_finding_are_tested_for_the_others() -> None:
+    federation = Federation([[40, 40, 40, 0]] * 2, 9.0, False, 0, 0, 0)
+    verdict = replace(verdict_of(federation), exclusive=False)
+    assert verdict_words.not_tested(verdict) == (
+        "Not tested: D (1 of 4 classes). No number says how often it finds this class."
+    )
 
 
 def _check_levels(verdict: Verdict) -> None:

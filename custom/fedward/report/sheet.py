@@ -183,7 +183,9 @@ def _limits(run: Run, verdict: Verdict | None) -> list[str]:
         limits += leaked(verdict.leaks)
     if verdict and verdict.never:
         never = listed(verdict.never)
-        limits.append(f"It never answers {never}: it will miss every such {run.unit}.")
+        limits.append(
+            f"It answers {never} for no test {run.unit}: expect it to miss every such {run.unit}."
+        )
     uncertain = verdict_words.uncertain_classes(verdict) if verdict else ""
     limits += [uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)]
     if verdict:

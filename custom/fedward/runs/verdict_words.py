@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedward.errors import listed
+from fedward.evaluation.histograms import ConfidenceHistogram
 from fedward.runs.choices import site_test_values
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
@@ -25,6 +26,8 @@ _MOST_UNCERTAIN = 14
 """Classes up to which those with few test images are named: the findings of a chest X-ray."""
 _MOST_FOUND_LEAST = 4
 """Classes named with the share of their images that the model finds."""
+_CLOSE = 0.05
+"""Largest calibration error, and half of an interval's width, at which confidence is trusted."""
 _CERTAIN = 30
 """Test images of a class below which its numbers are called uncertain."""
 
@@ -92,7 +95,7 @@ def _exceptions(verdict: Verdict) -> list[str]:
     worse = [one.other for one in verdict.compared if one.is_worse]
     exceptions = [*_failures(verdict), *_gaps(verdict)]
     if worse:
-        exceptions.append(f"worse than {named(worse, 'compared run')}")
+        exceptions.append(f"it is worse than {named(worse, 'compared run')}")
     return exceptions
 
 
@@ -148,13 +151,13 @@ def _gaps(verdict: Verdict) -> list[str]:
     """Return what was left out."""
     gaps = []
     if verdict.tested.untested:
-        gaps.append(f"was not tested for {_few_names(verdict.tested.untested)}")
+        gaps.append(f"it was not tested for {_few_names(verdict.tested.untested)}")
     elif not verdict.tested.all_classes:
         gaps.append("not every class was tested at every site")
     if verdict.tested.not_trained:
         gaps.append("not every site trained it")
     if verdict.tested.not_evaluated:
-        gaps.append("not tested at every site")
+        gaps.append("it was not tested at every site")
     return gaps
 
 
@@ -331,7 +334,7 @@ def weakest_of_hundred(verdict: Verdict) -> str:
         sentences.append(
             f"By site: it is right for {of_hundred(site.value)} of 100 {unit}s at {site.name}, the "
             f"lowest ({_interval_of_hundred(site)}, {site.n} tested), to {of_hundred(best.value)} "
-            f"at {best.name}."
+            f"at {best.name} ({best.n} tested)."
         )
     elif len(verdict.sites) > 1:
         sentences.append("All sites have the same share.")
@@ -361,17 +364,24 @@ def not_tested(verdict: Verdict) -> str:
     if tested.unnamed:
         sentences.append(_unnamed(verdict))
     elif tested.untested:
-        sentences.append(
-            f"{unit.capitalize()}s of these are in no number, so practice is probably worse than "
-            "the numbers."
-        )
+        this_class = "this class" if len(tested.untested) == 1 else "these classes"
+        if verdict.exclusive:
+            sentences.append(
+                f"{unit.capitalize()}s of {this_class} are in no number, so practice is probably "
+                "worse than the numbers."
+            )
+        else:
+            # Such images are tested all the same, for the other classes.
+            sentences.append(f"No number says how often it finds {this_class}.")
     if tested.partly and not tested.unnamed:
         classes = listed(tested.partly)
         if len(tested.partly) > _MOST_IN_LEAD:
             classes = f"{len(tested.partly)} of {total} classes"
+        what = f"of {classes}, which are not counted"
+        if not verdict.exclusive:
+            what = f"with or without {classes}, which are not counted there"
         sentences.append(
-            f"Some sites have fewer than five test {unit}s of {classes}, which are not counted: it "
-            "may be worse there."
+            f"Some sites have fewer than five test {unit}s {what}: it may be worse there."
         )
     if verdict.untested_subgroups:
         groups = listed(verdict.untested_subgroups[:_MOST_GROUPS])
@@ -427,9 +437,10 @@ def took_no_part(verdict: Verdict) -> str:
     sentences = []
     if tested.not_trained:
         sites = tested.not_trained
+        their = "its" if len(sites) == 1 else "their"
         sentences.append(
             f"{len(sites)} of {all_sites} never trained{in_brackets(sites)}: the model has seen "
-            "none of their images."
+            f"none of {their} images."
         )
     if tested.without_training_images:
         sites = tested.without_training_images
@@ -442,10 +453,10 @@ def took_no_part(verdict: Verdict) -> str:
         )
     if tested.not_evaluated:
         sites = tested.not_evaluated
-        they_are = "it is" if len(sites) == 1 else "they are"
+        their = "its" if len(sites) == 1 else "their"
         sentences.append(
-            f"{len(sites)} of {all_sites} did not evaluate the model{in_brackets(sites)}; "
-            f"{they_are} not in its numbers."
+            f"{len(sites)} of {all_sites} did not evaluate the model{in_brackets(sites)}: "
+            f"{their} images are in no number."
         )
     return " ".join(sentences)
 
@@ -642,17 +653,29 @@ def trust(verdict: Verdict) -> str:
             f"The counts of this run do not cover all test {verdict.unit}s, so the page cannot say "
             "when to trust its confidence."
         )
-    sure = verdict.confidence.mean
-    low, high = verdict.overall.low, verdict.overall.high
-    answer = "On the whole yes"
-    if high is not None and sure > high:
-        answer = "No, it is surer than it is right"
-    elif low is not None and sure < low:
-        answer = "No, it is right more often than it is sure"
     return (
-        f"{answer}: on average it is {of_hundred(sure)}\u00a0% sure, and is right for "
+        f"{_trust(verdict, verdict.confidence, verdict.overall)}: on average it is "
+        f"{of_hundred(verdict.confidence.mean)}\u00a0% sure, and is right for "
         f"{of_hundred(verdict.overall.value)} of 100 {verdict.unit}s."
     )
+
+
+def _trust(verdict: Verdict, confidence: ConfidenceHistogram, right: Measured) -> str:
+    """Return whether confidence can be trusted, as far as these answers show."""
+    low = right.low or 0.0
+    high = 1.0 if right.high is None else right.high
+    if verdict.level == "poor":
+        # A model that always gives one answer may be as sure as it is right.
+        return "No, as it is not shown to be of use"
+    if confidence.mean > high:
+        return "No, it is surer than it is right"
+    if confidence.mean < low:
+        return "No, it is right more often than it is sure"
+    if high - low > 2 * _CLOSE:
+        return f"There are too few test {verdict.unit}s to say"
+    if (confidence.calibration_error or 0.0) > _CLOSE:
+        return "Only as a whole, as some of its answers are right more or less often than it says"
+    return "On the whole yes"
 
 
 @dataclass(frozen=True)
