@@ -47,6 +47,15 @@ def test_other_formats_are_named_with_what_to_convert_them_to(tmp_path, name, sa
     assert said in " ".join(left_out.notes())
 
 
+def test_links_that_lead_in_a_circle_are_counted(tmp_path):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).symlink_to(tmp_path / name)
+    left_out = LeftOut()
+    assert left_out.images(left_out.files_below(tmp_path)) == []
+    (note,) = left_out.notes()
+    assert note.startswith("Left out: 2 names that lead to no file, such as ")
+
+
 def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):
     make_files(tmp_path, "w/a/1.png", "elsewhere/2.png")
     (tmp_path / "w/a/whole").symlink_to(tmp_path / "w")
@@ -57,11 +66,12 @@ def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):
     files = left_out.files_below(tmp_path / "w")
     assert files == [tmp_path / "w/3.png", tmp_path / "w/a/1.png"]
     note = f"Left out: 2 links to folders, such as {tmp_path}/w/other."
-    assert left_out.notes() == [note]
+    gone = f"Left out: 1 name that leads to no file, such as {tmp_path}/w/gone.png."
+    assert left_out.notes() == [note, gone]
     finder = ImageFinder(tmp_path / "w")
     assert finder.notes() == []
     assert finder.find("1.png") == "a/1.png"
-    assert finder.notes()[1:] == [note]
+    assert finder.notes()[1:] == [note, gone]
 
 
 def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):

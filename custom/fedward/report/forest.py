@@ -114,10 +114,11 @@ def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
     shown = [part.which for part in parts]
     if verdict.exclusive:
         shown[0] += " (its sensitivity)"
-        beginning = f"Right answers of {model}: of all test {verdict.unit}s"
+        beginning = f"Right answers of {model}"
+        shown.insert(0, f"all test {verdict.unit}s")
     else:
-        beginning = f"Of {verdict.unit}s with a finding, the share that {model} recognises"
-    sentences = [f"{'; of '.join([beginning, *shown])}.", "The lowest are on top."]
+        beginning = f"Share of the {verdict.unit}s with a finding that {model} finds"
+    sentences = [f"{beginning}: of {'; of '.join(shown)}.", "The lowest are on top."]
     if verdict.common:
         sentences.append(f"The dashed line at the top is always answering {verdict.common.name}.")
     return " ".join(sentences)

@@ -146,6 +146,8 @@ class LeftOut:
         """Folders whose content cannot be read."""
         self._linked: list[Path] = []
         """Links to folders."""
+        self._no_files: list[Path] = []
+        """Links that lead nowhere, pipes, sockets and devices."""
 
     @property
     def total(self) -> int:
@@ -156,19 +158,21 @@ class LeftOut:
         """Return all files in a folder and its sub-folders, in natural order.
 
         Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
-        Folders that cannot be read, and links to folders, which may lead in a circle, are counted.
+        Folders that cannot be read, links to folders, which may lead in a circle, and links that
+        lead nowhere are counted.
         """
 
         def note(error: OSError) -> None:
             self._unreadable.append(Path(error.filename))
 
-        files = []
+        files: list[Path] = []
         for above, folders, names in os.walk(folder, onerror=note):
             inside = [Path(above, name) for name in folders if not is_hidden(Path(name))]
             self._linked += [path for path in inside if path.is_symlink()]
             folders[:] = [path.name for path in inside]
             visible = [Path(above, name) for name in names if not is_hidden(Path(name))]
-            files += [path for path in visible if os.path.isfile(path)]
+            for path in visible:
+                (files if os.path.isfile(path) else self._no_files).append(path)
         return sorted(files, key=lambda path: natural(path.as_posix()))
 
     def images(self, paths: Iterable[Path]) -> list[Path]:
@@ -211,7 +215,7 @@ class LeftOut:
         return notes + self.folder_notes()
 
     def folder_notes(self) -> list[str]:
-        """Return a line each on folders that cannot be read, and links to folders."""
+        """Return a line each on folders that cannot be read, links to folders, and no files."""
         notes = []
         if self._unreadable:
             notes.append(
@@ -222,6 +226,12 @@ class LeftOut:
             notes.append(
                 f"Left out: {count(len(self._linked), 'link')} to folders, such as "
                 f"{self._linked[0]}."
+            )
+        if self._no_files:
+            verb = "leads" if len(self._no_files) == 1 else "lead"
+            notes.append(
+                f"Left out: {count(len(self._no_files), 'name')} that {verb} to no file, such as "
+                f"{self._no_files[0]}."
             )
         return notes
 
