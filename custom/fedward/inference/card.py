@@ -68,7 +68,7 @@ What the study states about itself. Nobody has checked it.
 - {others}
 - A probability is no measure of doubt unless it was calibrated where it is used.
 - Sites differ. A mean over sites hides those at which the model is poor.
-- {tested} Other hospitals must expect lower numbers.
+- {tested} Elsewhere it may be worse.
 - The model may reveal something about its training images.
 
 ## Data
@@ -91,7 +91,7 @@ share of all images of the same classes and sites, and the group furthest below 
 
 {shares}
 
-Of this model, on each site's test images.
+What this model reaches on each site's test images.
 
 {performance}
 
