@@ -13,7 +13,7 @@ from PIL import Image
 from asking import RUN, requests
 from clients import new_client
 from fedward.annotation import Queue, queue_of
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.client import ranks
 from fedward.client.client import Client
 from fedward.client.earlier_answers import read_for_run
@@ -75,7 +75,7 @@ def data_of(file: Path, run: str = RUN, hidden_labels: bool = False) -> SiteData
 
 def answer(file: Path, image: str, given: str | None, kind: str = "label") -> None:
     queue = queue_of(file)
-    Desk(queue, {image}).answer(Message("ab", image, kind, given, uuid4().hex, 0))
+    Desk(queue, {image}).answer(SentAnswer("ab", image, kind, given, uuid4().hex, 0))
 
 
 def asked(queue: Queue) -> set[str]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fedward.annotation import Queue, Rules
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.client import labels as module
 from fedward.client import memory
 from fedward.client.labels import (
@@ -59,7 +59,7 @@ def data(labelled: int = 0, **changes) -> SiteData:
 def say(queue: Queue, sample_id: str, label: str | None) -> None:
     """Answer as a clinician: a class, or None for "cannot tell"."""
     kind = "cannot tell" if label is None else "label"
-    Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, label, f"{next(_KEYS):032x}", 0))
+    Desk(queue, set(IDS)).answer(SentAnswer("ab", sample_id, kind, label, f"{next(_KEYS):032x}", 0))
 
 
 @pytest.fixture
@@ -219,7 +219,9 @@ def test_refused_images_are_told_as_undecided_and_kept_out(clinic, queue):
     """No further number leaves the site: who refuses an image has looked, and given no class."""
     renew(clinic, 1, 3)
     for sample_id, kind in (("s0", "unusable"), ("s1", "none of these"), ("s2", "cannot tell")):
-        Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, None, f"{next(_KEYS):032x}", 0))
+        Desk(queue, set(IDS)).answer(
+            SentAnswer("ab", sample_id, kind, None, f"{next(_KEYS):032x}", 0)
+        )
     renewed = clinic.renew(2, 0, 0, "fedal", never, lambda: False)
     assert renewed.labels == {}
     assert renewed.counts == {
@@ -258,12 +260,12 @@ def test_a_label_waits_for_its_second_reader(tmp_path, queue):
     renew(clinic, 1, 2)
     for reader, sample_id, label in [("a", "s0", "NV"), ("a", "s1", "NV"), ("b", "s1", "MEL")]:
         Desk(queue, set(IDS)).answer(
-            Message(reader, sample_id, "label", label, f"{next(_KEYS):032x}", 0)
+            SentAnswer(reader, sample_id, "label", label, f"{next(_KEYS):032x}", 0)
         )
     assert renew(clinic, 2, 0, never)[0] == {}
     for reader, sample_id in [("b", "s0"), ("c", "s1")]:
         Desk(queue, set(IDS)).answer(
-            Message(reader, sample_id, "label", "NV", f"{next(_KEYS):032x}", 0)
+            SentAnswer(reader, sample_id, "label", "NV", f"{next(_KEYS):032x}", 0)
         )
     assert renew(clinic, 3, 0, never)[0] == {"s0": 1, "s1": 1}
 
@@ -323,7 +325,7 @@ def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
     renew(clinic, 1, 1)
     say(queue, "s0", "NV")
     assert renew(clinic, 2, 0)[0] == {"s0": 1}
-    Desk(queue, set(IDS)).answer(Message("cd", "s0", "label", "MEL", "f" * 32, 0))
+    Desk(queue, set(IDS)).answer(SentAnswer("cd", "s0", "label", "MEL", "f" * 32, 0))
     assert renew(clinic, 3, 0)[0] == {"s0": 0}
 
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from fedward.flare.process_memory import Memory
+from fedward.flare.process_memory import ProcessMemory
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ class Cycle:
 
 
 def test_modules_are_frozen_once_and_again_with_new_ones(monkeypatch):
-    memory = Memory()
+    memory = ProcessMemory()
     memory.trim()
     frozen = gc.get_freeze_count()
     assert frozen > len(sys.modules)
@@ -37,7 +37,7 @@ def test_modules_are_frozen_once_and_again_with_new_ones(monkeypatch):
 
 
 def test_what_an_exchange_leaves_is_collected():
-    memory = Memory()
+    memory = ProcessMemory()
     memory.trim()
     left = weakref.ref(Cycle())
     memory.trim()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from fedward import cli
 from fedward.annotation import queue_of
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.client.labels import bought_labels
 from fedward.errors import ConfigError
 from fedward.evaluation.names import MULTI_LABEL
@@ -132,7 +132,7 @@ def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_repo
                     "|".join(named) or "No Finding", {name: name for name in FINDINGS}
                 )
                 Desk(queue, {asked.sample_id}).answer(
-                    Message("ab", asked.sample_id, "label", label, uuid4().hex, 0)
+                    SentAnswer("ab", asked.sample_id, "label", label, uuid4().hex, 0)
                 )
         exchange(self, requests, timeout, deliver)
 

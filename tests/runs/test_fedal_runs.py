@@ -12,7 +12,7 @@ import torch
 from asking import RUN, requests
 from clients import new_client
 from fedward.annotation import Queue, queue_folder
-from fedward.annotation.desk import Desk, Message
+from fedward.annotation.desk import Desk, SentAnswer
 from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
 from fedward.lab.local import LocalTransport
@@ -323,7 +323,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, labels: Callable[[str], str | Non
         for asked in queue.pending():
             label = labels(asked.sample_id)
             if label:
-                message = Message("ab", asked.sample_id, "label", label, uuid4().hex, 0)
+                message = SentAnswer("ab", asked.sample_id, "label", label, uuid4().hex, 0)
                 Desk(queue, {asked.sample_id}).answer(message)
         exchange(self, requests, timeout, deliver)
 
