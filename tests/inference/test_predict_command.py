@@ -170,14 +170,16 @@ def test_what_cannot_be_read_has_a_row(
     Image.new("L", (30, 30), 7).save(folder / "2.png")
     (folder / "3.jpg").unlink()
     (folder / "3.jpg").symlink_to(finished.npz)
+    (folder / "6.jpg").symlink_to(tmp_path / "gone.jpg")
     out = tmp_path / "out.csv"
     assert predict(finished.run, folder, "--out", out) == 1
     found = {row["image"]: row for row in rows(out)}
-    assert len(found) == 6
+    assert len(found) == 7
     assert "expected a whole image" in found["1.jpg"]["problem"]
     assert "found a blank one" in found["2.png"]["problem"]
     assert "which leaves it" in found["3.jpg"]["problem"]
-    for name in ("1.jpg", "2.png", "3.jpg"):
+    assert "found a link at '6.jpg' whose file cannot be reached" in found["6.jpg"]["problem"]
+    for name in ("1.jpg", "2.png", "3.jpg", "6.jpg"):
         assert {found[name][column] for column in ("prediction", "refer", *PROBABILITIES)} == {""}
     model = fedward.load_model(finished.run)
     whole = ["0.png", "below/4.png", "below/5.jpg"]
@@ -186,8 +188,8 @@ def test_what_cannot_be_read_has_a_row(
         numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0
     )
     out, err = capsys.readouterr()
-    assert "6 images: " in out
-    assert "no prediction for 3 of 6 images" in err
+    assert "7 images: " in out
+    assert "no prediction for 4 of 7 images" in err
 
 
 def test_doubtful_images_are_marked(finished: Finished, tmp_path: Path, capsys) -> None:

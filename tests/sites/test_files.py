@@ -47,16 +47,7 @@ def test_other_formats_are_named_with_what_to_convert_them_to(tmp_path, name, sa
     assert said in " ".join(left_out.notes())
 
 
-def test_links_that_lead_in_a_circle_are_counted(tmp_path):
-    for name in ("a.png", "b.png"):
-        (tmp_path / name).symlink_to(tmp_path / name)
-    left_out = LeftOut()
-    assert left_out.images(left_out.files_below(tmp_path)) == []
-    (note,) = left_out.notes()
-    assert note.startswith("Left out: 2 names that lead to no file, such as ")
-
-
-def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):
+def test_linked_folders_are_counted_and_linked_files_are_listed(tmp_path):
     make_files(tmp_path, "w/a/1.png", "elsewhere/2.png")
     (tmp_path / "w/a/whole").symlink_to(tmp_path / "w")
     (tmp_path / "w/other").symlink_to(tmp_path / "elsewhere")
@@ -64,10 +55,10 @@ def test_linked_folders_are_counted_and_linked_files_are_read(tmp_path):
     (tmp_path / "w/gone.png").symlink_to(tmp_path / "nowhere.png")
     left_out = LeftOut()
     files = left_out.files_below(tmp_path / "w")
-    assert files == [tmp_path / "w/3.png", tmp_path / "w/a/1.png"]
+    # The storage of gone.png may not be connected: the file is none that may be lost silently.
+    assert files == [tmp_path / "w/3.png", tmp_path / "w/a/1.png", tmp_path / "w/gone.png"]
     note = f"Left out: 2 links to folders, such as {tmp_path}/w/other."
-    gone = f"Left out: 1 name that leads to no file, such as {tmp_path}/w/gone.png."
-    assert left_out.notes() == [note, gone]
+    assert left_out.notes() == [note]
     finder = ImageFinder(tmp_path / "w")
     assert finder.notes() == []
     assert finder.find("1.png") == "a/1.png"
@@ -95,8 +86,29 @@ def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):
 def test_a_link_that_leads_in_a_circle_is_no_image(tmp_path, links):
     for name, target in links.items():
         (tmp_path / name).symlink_to(target)
-    with pytest.raises(BadRow, match=r"expected an image file, found none at '1\.png'"):
+    with pytest.raises(BadRow, match=r"found a link at '1\.png' whose file cannot be reached"):
         locate(tmp_path, "1.png")
+
+
+def test_pipes_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "1.png")
+    left_out = LeftOut()
+    assert left_out.files_below(tmp_path) == []
+    note = f"Left out: 1 name of pipes, sockets or devices, such as {tmp_path}/1.png."
+    assert left_out.notes() == [note]
+
+
+def test_a_row_names_the_image_that_can_be_reached(tmp_path):
+    make_files(tmp_path, "b/1.png")
+    (tmp_path / "a").mkdir()
+    for name in ("1.png", "2.png"):
+        (tmp_path / "a" / name).symlink_to(tmp_path / "storage" / name)
+    finder = ImageFinder(tmp_path)
+    assert finder.find("1.png") == "b/1.png"
+    with pytest.raises(BadRow, match=r"found a link at 'a/2\.png' whose file cannot be reached"):
+        finder.find("2.png")
+    with pytest.raises(BadRow, match=r"found a link at 'a/1\.png' whose file cannot be reached"):
+        finder.find("a/1.png")
 
 
 def test_hidden_files_describe_no_site(tmp_path):

@@ -427,8 +427,16 @@ def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     pool = read_folder(root)
     assert len(pool.labels) == 81
     assert pool.notes == ()
-    assert [image.origin.image for image in pool.left_out] == ["A/link.png", "B/\udcff.png"]
-    assert pool.left_out[0].reason.startswith("expected a path inside")
+    assert [image.origin.image for image in pool.left_out] == [
+        "A/gone.png",
+        "A/link.png",
+        "B/\udcff.png",
+    ]
+    assert pool.left_out[0].reason == (
+        "expected an image file, found a link at 'A/gone.png' whose file cannot be reached: "
+        "connect the storage that has it, or remove the link"
+    )
+    assert pool.left_out[1].reason.startswith("expected a path inside")
     text = partition(root, tmp_path / "sites", Wanted(sites=2, contradicting="kept"))
     assert "expected a name in UTF-8, found another: rename it: 'B/\\udcff.png'" in text
     found = loaded(tmp_path / "sites").values()

@@ -223,7 +223,7 @@ def spoil_link(hospital):
 def spoil_circle(hospital):
     os.symlink("circle.png", hospital.folder / "images" / "circle.png")
     hospital.rows[3][1] = "images/circle.png"
-    return "expected an image file, found none at 'images/circle.png'"
+    return "found a link at 'images/circle.png' whose file cannot be reached"
 
 
 LEAVING = pytest.mark.proves(

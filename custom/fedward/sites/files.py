@@ -86,11 +86,21 @@ def is_volume(path: Path) -> bool:
     return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
 
 
+def is_file_or_unreachable(path: Path) -> bool:
+    """Return whether a path is a file, perhaps one that cannot be reached now.
+
+    So it is with a link whose file is not there, as on storage that is not connected. Folders,
+    pipes and devices are no files.
+    """
+    return os.path.isfile(path) or not os.path.exists(path)
+
+
 def locate(folder: Path, name: str) -> Path:
     """Return the file a row names, or the folder of a DICOM series, if it lies in the folder.
 
     Raises:
-        BadRow: the path is absolute, leaves the folder (``..`` or a link), or is neither.
+        BadRow: the path is absolute, leaves the folder (``..`` or a link), or is neither; or it is
+            a link whose file cannot be reached.
     """
     if not name or "\0" in name:
         raise BadRow(f"expected the path of an image, found {name!r}")
@@ -99,6 +109,11 @@ def locate(folder: Path, name: str) -> Path:
         raise BadRow(f"expected a path relative to {folder}, found {name!r}")
     try:
         path = resolved(root / name)
+        if os.path.islink(root / name) and not os.path.exists(path):
+            raise BadRow(
+                f"expected an image file, found a link at {name!r} whose file cannot be reached: "
+                "connect the storage that has it, or remove the link"
+            )
         if not path.is_relative_to(root):
             raise BadRow(f"expected a path inside {folder}, found {name!r}, which leaves it")
         if not path.is_file() and not is_series(path):
@@ -147,7 +162,7 @@ class LeftOut:
         self._linked: list[Path] = []
         """Links to folders."""
         self._no_files: list[Path] = []
-        """Links that lead nowhere, pipes, sockets and devices."""
+        """Pipes, sockets and devices."""
 
     @property
     def total(self) -> int:
@@ -158,8 +173,9 @@ class LeftOut:
         """Return all files in a folder and its sub-folders, in natural order.
 
         Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
-        Folders that cannot be read, links to folders, which may lead in a circle, and links that
-        lead nowhere are counted.
+        Folders that cannot be read, links to folders, which may lead in a circle, and pipes, sockets
+        and devices are counted. Files that cannot be reached are returned as all others: reading
+        them gives the reason.
         """
 
         def note(error: OSError) -> None:
@@ -172,7 +188,8 @@ class LeftOut:
             folders[:] = [path.name for path in inside]
             visible = [Path(above, name) for name in names if not is_hidden(Path(name))]
             for path in visible:
-                (files if os.path.isfile(path) else self._no_files).append(path)
+                kind = files if is_file_or_unreachable(path) else self._no_files
+                kind.append(path)
         return sorted(files, key=lambda path: natural(path.as_posix()))
 
     def images(self, paths: Iterable[Path]) -> list[Path]:
@@ -215,7 +232,7 @@ class LeftOut:
         return notes + self.folder_notes()
 
     def folder_notes(self) -> list[str]:
-        """Return a line each on folders that cannot be read, links to folders, and no files."""
+        """Return a line each on unreadable folders, on links to folders, and on pipes and devices."""
         notes = []
         if self._unreadable:
             notes.append(
@@ -228,10 +245,9 @@ class LeftOut:
                 f"{self._linked[0]}."
             )
         if self._no_files:
-            verb = "leads" if len(self._no_files) == 1 else "lead"
+            what = count(len(self._no_files), "name")
             notes.append(
-                f"Left out: {count(len(self._no_files), 'name')} that {verb} to no file, such as "
-                f"{self._no_files[0]}."
+                f"Left out: {what} of pipes, sockets or devices, such as {self._no_files[0]}."
             )
         return notes
 

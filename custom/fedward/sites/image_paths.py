@@ -5,6 +5,7 @@ the image's own path. Only a bare file name is looked for in every folder. So a 
 ``patient-9/left.png`` never gets the ``left.png`` of patient 7.
 """
 
+import os
 import posixpath
 import re
 from collections import Counter, defaultdict
@@ -198,10 +199,14 @@ class ImageFinder:
     def _only(self, name: str, candidates: Sequence[_Image], rule: str) -> _Match | None:
         """Return the candidate that a path names; None without any.
 
-        Of several, one that is written exactly so is meant, or else one with the same ending.
+        Of several, one that can be reached is meant; of these one that is written exactly so, or
+        else one with the same ending.
         """
         if not candidates:
             return None
+        candidates = [
+            image for image in candidates if os.path.exists(self._root / image.path)
+        ] or candidates
         path = "/".join(
             part for part in name.replace("\\", "/").split("/") if part not in ("", ".")
         )

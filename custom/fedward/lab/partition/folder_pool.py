@@ -20,6 +20,7 @@ from fedward.sites.files import (
     conversion,
     conversions,
     files_below,
+    is_file_or_unreachable,
     is_hidden,
     is_image,
     locate,
@@ -308,7 +309,9 @@ def _with_meaning(image: ListedImage, choices: LabelChoices) -> ListedImage:
 def _files_beside(folder: Path, class_folders: Sequence[_ClassFolder]) -> list[Path]:
     """Return the files that lie directly in the folder, or in that of a split."""
     places = {folder, *(class_folder.path.parent for class_folder in class_folders)}
-    return sorted(path for place in places for path in place.iterdir() if path.is_file())
+    return sorted(
+        path for place in places for path in place.iterdir() if is_file_or_unreachable(path)
+    )
 
 
 def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
