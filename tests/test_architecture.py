@@ -29,7 +29,7 @@ MAY_USE: dict[str, set[str]] = {
     "seeds": set(),
     "speed": set(),
     "spreadsheet": set(),
-    "terminal": set(),
+    "terminal": {"text"},
     "text": set(),
     "tracking": set(),
     "yaml_text": set(),
@@ -53,7 +53,7 @@ MAY_USE: dict[str, set[str]] = {
     "methods": {"errors", "frozen", "model_state", "registry", "seeds"},
     "nets": {"digests", "errors", "registry", "seeds"},
     "views": {"errors", "registry"},
-    "label_kinds": {"errors", "evaluation", "labels", "methods", "sites"},
+    "label_kinds": {"errors", "evaluation", "labels", "methods", "sites", "text"},
     "config": {
         "cards",
         "digests",
@@ -64,6 +64,7 @@ MAY_USE: dict[str, set[str]] = {
         "methods",
         "protocol",
         "registry",
+        "text",
     },
     "annotation": {
         "config",

@@ -25,6 +25,7 @@ from fedward.methods import settings_type
 from fedward.methods.requirements import Feature, Requirements
 from fedward.protocol.answer_rules import AnswerRules
 from fedward.registry import METHODS, METRICS, SURVEY, VIEWS, Extension, extensions, image_size
+from fedward.text import composed
 
 if TYPE_CHECKING:
     from fedward.methods.settings import Settings
@@ -64,7 +65,9 @@ class DataSpec(_Frozen):
     classes: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_CLASS)], ...] = Field(
         DERMOSCOPY, min_length=2, max_length=MOST_CLASSES
     )
-    """K distinct names; output k of the network is class k. A site may have only some of them."""
+    """K distinct names; output k of the network is class k. A site may have only some of them.
+
+    Their letters are composed (Unicode's NFC), as those of the sites' labels."""
     titles: Annotated[Mapping[str, str], PlainSerializer(plain, return_type=dict[str, str])] = (
         Field(
             default_factory=lambda fields: (
@@ -120,6 +123,7 @@ class DataSpec(_Frozen):
     def _titles_of_classes(
         cls, titles: Mapping[str, str], info: ValidationInfo
     ) -> Mapping[str, str]:
+        titles = {composed(name): title for name, title in titles.items()}
         classes = info.data.get("classes", titles)
         others = {name: title for name, title in titles.items() if name not in classes}
         # A job with classes of its own may have been made from one with the default ones.
@@ -146,6 +150,7 @@ class DataSpec(_Frozen):
     @field_validator("classes")
     @classmethod
     def _distinct(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+        classes = tuple(map(composed, classes))
         if len(set(classes)) < len(classes):
             raise ValueError("a class is named twice")
         return classes

@@ -11,6 +11,8 @@ from shutil import get_terminal_size
 from textwrap import TextWrapper
 from typing import Any, TextIO
 
+from fedward.text import composed
+
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -145,7 +147,7 @@ def named_column(argument: str) -> tuple[str, str]:
     purpose, equals, name = argument.partition("=")
     if not equals:
         raise ArgumentTypeError(f"write for example label=diagnosis, not {argument}")
-    return purpose, name
+    return purpose, composed(name)
 
 
 def read_numbers(parser: ArgumentParser) -> None:

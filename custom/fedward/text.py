@@ -1,7 +1,8 @@
-"""Small functions on text that all parts of the package share: plurals, and the order of names."""
+"""Small functions on text that all parts of the package share: plurals, and names."""
 
 import re
 from collections import Counter
+from unicodedata import normalize
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -14,6 +15,14 @@ def count(number: int, noun: str) -> str:
 def counted(counts: Counter[str]) -> str:
     """Return words with how often each occurs, the commonest first: ``axial 3, coronal 1``."""
     return ", ".join(f"{word} {number}" for word, number in counts.most_common())
+
+
+def composed(text: str) -> str:
+    """Return a text in Unicode's form NFC, in which equal texts have equal characters.
+
+    An ä is one character, or an a with an accent of its own, as macOS writes names of files.
+    """
+    return normalize("NFC", text)
 
 
 def natural(name: str) -> tuple[list[str | int], str]:

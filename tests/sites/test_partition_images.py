@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -368,6 +369,18 @@ def test_folders_of_splits_are_kept(tmp_path):
         assert sorted(names) == sorted(
             f"{folder}/{kind}/{index}.png" for kind in "AB" for index in range(20)
         )
+
+
+def test_folders_of_one_class_may_be_written_in_both_of_unicodes_forms(tmp_path):
+    for split, form in (("train", "NFC"), ("test", "NFD")):
+        for label in ("Nävus", "Rest"):
+            folder = tmp_path / split / normalize(form, label)
+            folder.mkdir(parents=True)
+            for number in range(3):
+                picture(folder / f"{number}.png", seed=len(label) + number)
+    pool = read_folder(tmp_path)
+    assert pool.classes == ("Nävus", "Rest")
+    assert np.bincount(pool.labels).tolist() == [6, 6]
 
 
 def test_a_csv_in_a_folder_of_classes_is_pointed_out(tmp_path):

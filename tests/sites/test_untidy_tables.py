@@ -106,6 +106,63 @@ def test_each_row_gets_its_own_image_however_its_path_is_written(images, tmp_pat
     assert (len(pool.labels), pool.left_out) == (20, ())
 
 
+def test_names_are_the_same_in_both_of_unicodes_forms(images, tmp_path):
+    """macOS writes names of files with accents of their own, which no terminal shows."""
+    table = tmp_path / "t.csv"
+    rows = [
+        f"{name},{normalize('NFD' if number % 3 else 'NFC', ['Nävus', 'Mélanome'][number % 2])},"
+        f"{normalize('NFD' if number % 2 else 'NFC', f'Jürgen {number // 2}')},"
+        f"{normalize('NFD' if number % 4 else 'NFC', ['Köln', 'Düren'][number // 10])}"
+        for number, name in enumerate(NAMES)
+    ]
+    write_table(table, normalize("NFD", "image,Läsion,patient,Klinik für Haut"), rows)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    named = [
+        argument.replace("ä", normalize("NFD", "ä")).replace("ü", normalize("NFD", "ü"))
+        for argument in ("label=Läsion", "Klinik für Haut", "Nävus")
+    ]
+    words = ["t.csv", "--out", "s", "--columns", named[0], "--by", named[1], "--classes", named[2]]
+    given = parser.parse_args(words)
+    assert (dict(given.columns), given.by) == ({"label": "Läsion"}, "Klinik für Haut")
+    assert given.classes == ["Nävus"]
+    pool = read_csv(table, images, CsvOptions(columns=dict(given.columns)))
+    assert pool.classes == ("Mélanome", "Nävus")
+    assert pool.groups == [f"Jürgen {number // 2}" for number in range(20)]
+    assert set(pool.columns[given.by]) == {"Köln", "Düren"}
+    assert not any("almost alike" in note for note in pool.notes)
+
+
+def test_a_site_reads_names_in_both_of_unicodes_forms(images, tmp_path):
+    """Otherwise one patient would be in training and in test."""
+    rows = [
+        f"{number},{name},{normalize('NFD', ['Nävus', 'Rest'][number % 2])},"
+        f"{normalize('NFD' if number % 2 else 'NFC', f'Jürgen {number // 2}')}"
+        for number, name in enumerate(NAMES)
+    ]
+    write_table(tmp_path / "t.csv", normalize("NFD", "sample_id,image,Läsion,Fälle"), rows)
+    file = tmp_path / "site-1.yaml"
+    fields = {
+        "kind": "manifest",
+        "folder": f"{images}",
+        "manifest": "t.csv",
+        "columns": {"label": "Läsion", "group": "Fälle"},
+        "labels": {"Nävus": "Mal", "Rest": normalize("NFD", "Übrige")},
+    }
+    for form in ("NFC", "NFD"):
+        file.write_text(normalize(form, yaml.safe_dump(fields, allow_unicode=True)))
+        spec = DataSpec(classes=("Mal", normalize(form, "Übrige")), image_size=16)
+        data = load_site(file, spec)
+        assert data.rejected == ()
+        assert spec.classes == ("Mal", "Übrige")
+        patients = [
+            {int(sample_id) // 2 for sample_id in part.ids}
+            for part in (data.labelled, data.val, data.test)
+        ]
+        assert set.union(*patients) == set(range(10))
+        assert sum(map(len, patients)) == 10
+
+
 def test_a_path_of_another_folder_never_gets_an_image_of_the_same_name(images, tmp_path):
     """The folder B has no such images, but A has images of these names."""
     wrong = [name.replace("A/", "B/") for name in NAMES]

@@ -12,7 +12,7 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError
 from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.terminal import complain
-from fedward.text import count
+from fedward.text import composed, count
 
 if TYPE_CHECKING:
     from fedward.annotation.pictures import Pictures
@@ -38,6 +38,7 @@ def add_annotate(parser: argparse.ArgumentParser) -> None:
         "--classes",
         nargs="+",
         default=[],
+        type=composed,
         metavar="CLASS",
         help="the job's classes, in its order "
         f"(default: those of data.json beside the file, else {default_classes})",

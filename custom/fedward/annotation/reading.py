@@ -7,6 +7,7 @@ from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import SEPARATOR
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.table import read_table
+from fedward.text import composed
 
 
 def read_rules(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> Rules:
@@ -46,9 +47,9 @@ def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:
     records, _ = read_table(file.manifest, columns, file.site)
     lesions: dict[str, tuple[str, str]] = {}
     for record in records:
-        lesion = record.cells[column]
+        lesion = composed(record.cells[column])
         if lesion:
             # Sites number the lesions of a patient, so the patient belongs to the lesion's name.
-            patient = record.cell(file.columns.group)
+            patient = composed(record.cell(file.columns.group))
             lesions[record.cells[file.columns.sample_id]] = (patient, lesion)
     return lesions

@@ -74,8 +74,11 @@ def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
     if columns.group is None:
         return {}
     records, _ = read_table(file.manifest, [columns.sample_id, columns.group], file.site)
-    group_of = {record.cells[columns.sample_id]: record.cell(columns.group) for record in records}
-    return {name: group for name, group in group_of.items() if group_or_empty(group)}
+    group_of = {
+        record.cells[columns.sample_id]: group_or_empty(record.cell(columns.group))
+        for record in records
+    }
+    return {name: group for name, group in group_of.items() if group}
 
 
 def _groups_in_npz(file: NpzSite) -> dict[str, str]:

@@ -17,6 +17,7 @@ from fedward.sites.stored_images import (
     read_column,
     refusing_broken_bytes,
 )
+from fedward.text import composed
 
 MOST_BYTES = 1 << 30
 """Bytes of all columns and names of a file together, which must be fewer."""
@@ -184,7 +185,7 @@ class NpzColumns:
                 with refusing_broken_bytes(self._where, _EXPECTED):
                     names = read_column(self._path, array_name)
                 if names is not None:
-                    return list(map(_text, names.reshape(-1)))
+                    return [composed(_text(name)) for name in names.reshape(-1)]
         return None
 
     def _candidates(self, groups_alone: bool) -> dict[str, dict[str, StoredArray]]:

@@ -81,7 +81,7 @@ class LabelKind(ABC):
 
     @abstractmethod
     def split(self, text: str) -> list[str]:
-        """Return the names in one cell of a table, or in one answer."""
+        """Return the names in one cell of a table, or in one answer, in composed letters."""
 
     @abstractmethod
     def label_names(self, classes: Sequence[str]) -> frozenset[str]:

@@ -13,6 +13,7 @@ from fedward.evaluation.one_label import classification_metrics
 from fedward.evaluation.small_counts import common_classes
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import Label, Labels, class_counts
+from fedward.text import composed
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs
@@ -40,7 +41,7 @@ class OneLabel(LabelKind):
 
     def split(self, text: str) -> list[str]:
         """Return the text: it names one class."""
-        return [text]
+        return [composed(text)]
 
     def label_names(self, classes: Sequence[str]) -> frozenset[str]:
         """Return the classes."""

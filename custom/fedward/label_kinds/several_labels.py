@@ -13,6 +13,7 @@ from fedward.evaluation.several_labels import multi_label_metrics
 from fedward.evaluation.small_counts import SMALLEST_COUNT, common_findings
 from fedward.label_kinds.kind import LabelKind, unusable_label
 from fedward.labels import NO_FINDING, SEPARATOR, Label, Labels
+from fedward.text import composed
 
 if TYPE_CHECKING:
     from fedward.methods.outputs import Outputs
@@ -45,7 +46,7 @@ class SeveralLabels(LabelKind):
 
     def split(self, text: str) -> list[str]:
         """Return the findings between the separators."""
-        return [part.strip() for part in text.split(SEPARATOR)]
+        return [part.strip() for part in composed(text).split(SEPARATOR)]
 
     def label_names(self, classes: Sequence[str]) -> frozenset[str]:
         """Return the classes, and the name of an image that shows none of them."""

@@ -10,6 +10,7 @@ from fedward.sites.files import is_dicom
 from fedward.sites.npz import site_images
 from fedward.sites.site_csv import read_entries
 from fedward.sites.site_file import ManifestSite, NpzSite
+from fedward.text import composed
 
 if TYPE_CHECKING:
     from fedward.label_kinds import LabelKind
@@ -52,7 +53,7 @@ def read_facts(
         facts[entry.sample_id] = Fact(
             size=_size(entry.path),
             group=entry.group if file.columns.group else "",
-            told=tuple(entry.cells[column] for column in file.survey_columns),
+            told=tuple(composed(entry.cells[column]) for column in file.survey_columns),
         )
     return facts
 

@@ -6,12 +6,13 @@ A table from a spreadsheet or from pandas holds ``NaN``, ``-1`` or ``?`` where n
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from unicodedata import category, normalize
 
 from fedward.sites.answer_words import ABSENT, NO, YES
+from fedward.text import composed
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d{1,2})?")
 _GAPS = re.compile(r"[\s_\-\u2010-\u2015\u2212]+")
@@ -266,8 +267,11 @@ def known_or_empty(text: str) -> str:
 
 
 def group_or_empty(text: str) -> str:
-    """Return whom a cell names; empty where it says that nobody knows. 99 is a patient's number."""
-    return "" if names_nobody(text) else text
+    """Return whom a cell names; empty where it says that nobody knows. 99 is a patient's number.
+
+    Letters are composed: a name in both of Unicode's forms is one patient's.
+    """
+    return "" if names_nobody(text) else composed(text)
 
 
 def groups_alike(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
@@ -276,8 +280,11 @@ def groups_alike(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
     Args:
         counts: name of a group -> its images.
     """
-    named = [group for group in counts if group_or_empty(group)]
-    return _alike(_by_spelling(named), counts, ())
+    named = Counter[str]()
+    for group, images in counts.items():
+        named[group_or_empty(group)] += images
+    del named[""]
+    return _alike(_by_spelling(named), named, ())
 
 
 def hint(words: Iterable[str], names: Collection[str], example: str) -> str:

@@ -33,6 +33,7 @@ from fedward.sites.files import resolved
 from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.sites.subgroups import check_columns, columns_of_groups
 from fedward.sites.written import CellRules, CountsAs
+from fedward.text import composed
 from fedward.yaml_text import read_yaml_file
 
 SERVER = "server"
@@ -76,6 +77,8 @@ def _plain_name(value: str) -> str:
 
 _Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 """A share of all, from 0 to 1."""
+Word: TypeAlias = Annotated[str, AfterValidator(composed)]
+"""A label, a class or the name of a column; files may have it in other letters."""
 SplitName: TypeAlias = Annotated[str, Field(pattern=f"^({'|'.join(SPLITS)})$")]
 Width: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
@@ -92,20 +95,20 @@ class _Fields(BaseModel):
 class Columns(_Fields):
     """Names of the columns in the site's CSV."""
 
-    sample_id: str = "sample_id"
-    image: str = "image"
-    label: str | tuple[str, ...] | None = "label"
+    sample_id: Word = "sample_id"
+    image: Word = "image"
+    label: Word | tuple[Word, ...] | None = "label"
     """The column of labels. None: the site has no labels.
 
     There may be several columns of 0 and 1: each for a finding in a multi-label job, and else each
     for a class, of which every image has one.
     """
-    group: str | None = "group"
+    group: Word | None = "group"
     """Column of patients or lesions, whose images stay together.
 
     None: every image is a group of its own, as is one whose cell is empty.
     """
-    split: str | None = None
+    split: Word | None = None
     """Column of train, val and test.
 
     Unset: the column ``split`` if there is one, else the shares of the field ``split``.
@@ -145,14 +148,14 @@ def _with_titles(columns: object) -> object:
 class Reading(_Fields):
     """How clinicians read the images that a job asks about (:mod:`fedward.annotation`)."""
 
-    classes: dict[str, ClassWords] = {}
+    classes: dict[Word, ClassWords] = {}
     """Class of the job -> its title and definition; other classes show their own name."""
-    columns: Annotated[dict[str, str], BeforeValidator(_with_titles)] = {}
+    columns: Annotated[dict[Word, str], BeforeValidator(_with_titles)] = {}
     """Columns of the CSV that are shown beside an image -> their titles; empty: the column's name.
 
     A list of columns is one without titles.
     """
-    lesion: str | None = None
+    lesion: Word | None = None
     """Column of lesions, whose images of one ``group`` share an answer; unset: one per image."""
     readers: int = Field(1, ge=1)
     """How many people must decide before an answer counts."""
@@ -241,12 +244,12 @@ class ManifestSite(_SiteFile):
     manifest: Place = Path()
     """The CSV; unset: ``manifest.csv`` in the folder."""
     columns: Columns = Columns()
-    labels: dict[str, str] = {}
+    labels: dict[Word, Word] = {}
     """The site's label -> the job's class; an empty class leaves the image unlabelled.
 
     A label that is not named here must be a class itself.
     """
-    ignore_labels: tuple[str, ...] = ()
+    ignore_labels: tuple[Word, ...] = ()
     """The site's labels whose rows are not used."""
     uncertain: CountsAs | None = None
     """What -1 counts as in columns of findings; unset: such rows are rejected."""
@@ -257,10 +260,10 @@ class ManifestSite(_SiteFile):
     """
     prefix: str = ""
     """Start of the paths in the CSV that stands for the folder, as on another machine."""
-    survey_columns: Annotated[tuple[str, ...], Field(max_length=10)] = ()
+    survey_columns: Annotated[tuple[Word, ...], Field(max_length=10)] = ()
     """Columns, such as the camera, for which a survey reports how many images have which value."""
     subgroups: Annotated[
-        dict[str, dict[str, tuple[str, ...]]],
+        dict[Word, dict[str, tuple[str, ...]]],
         BeforeValidator(columns_of_groups),
         AfterValidator(_countable),
     ] = {}
@@ -321,7 +324,7 @@ class NpzSite(_SiteFile):
 
     kind: Literal["npz"]
     file: Place
-    labels: dict[int, str] = {}
+    labels: dict[int, Word] = {}
     """Number in the file -> the job's class; an empty class leaves the image unlabelled.
 
     It must be set, because numbers do not say what they mean.

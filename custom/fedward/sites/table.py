@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.sites.data import Rejected
-from fedward.text import count
+from fedward.text import composed, count
 
 _DELIMITERS = ",;\t|"
 _SEPARATOR_LINE = re.compile(r'[ "]*sep=(.)["\s,;|]*?(?:\r\n|\r|\n|$)', re.IGNORECASE)
@@ -48,7 +48,7 @@ class Record:
     line: int
     """Its first line; the header is line 1."""
     cells: dict[str, str]
-    """Name of a column -> the cell, without white space at its ends."""
+    """Name of a column, in composed letters -> the cell, without white space at its ends."""
     padded: frozenset[str] = frozenset()
     """Columns whose cells have white space at their ends in the file."""
 
@@ -256,7 +256,7 @@ def _header(text: _Text, delimiter: str) -> list[str]:
 
 
 def _names(cells: Sequence[str]) -> list[str]:
-    return [cell.strip("\ufeff \t\r\n\xa0") for cell in cells]
+    return [composed(cell.strip("\ufeff \t\r\n\xa0")) for cell in cells]
 
 
 def _rows_like(text: _Text, delimiter: str, cells: int) -> int:

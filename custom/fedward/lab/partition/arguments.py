@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from fedward.terminal import column_with_names, from_0_to_1, named_column
+from fedward.text import composed
 
 FEDPERL_SHARE = 0.1
 """Share of the labels with FedPerl's ten sites."""
@@ -27,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="cut into site-1 to site-N, each with ten training images or more (default: FedPerl's "
         "ten, of skin images)",
     )
-    add("--by", metavar="COLUMN", help="a site for each value of a column, such as hospital")
+    by = "a site for each value of a column, such as hospital"
+    add("--by", type=composed, metavar="COLUMN", help=by)
     add(
         "--dirichlet",
         type=float,
@@ -101,6 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--classes",
         nargs="+",
         default=[],
+        type=composed,
         metavar="NAME",
         help="an npz file's: the names of labels 0, 1, ...; else the classes to use "
         "(default: all, in natural order)",
@@ -227,12 +230,12 @@ def _meaning(argument: str) -> tuple[str, str]:
     label, equals, name = argument.rpartition("=")
     if not equals or not label:
         raise argparse.ArgumentTypeError(f"write for example MEL=melanoma, not {argument}")
-    return label.strip(), name.strip()
+    return composed(label.strip()), composed(name.strip())
 
 
 def _column_of_groups(argument: str) -> tuple[str, tuple[str, ...]]:
     """Return a column and its groups, none by default, from an argument ``COLUMN=GROUP,GROUP``."""
-    name, named = column_with_names(argument)
+    name, named = column_with_names(composed(argument))
     if not name or "" in named:
         raise argparse.ArgumentTypeError(
             f"write for example sex or age=0-39,40-64,65+, not {argument}"

@@ -24,6 +24,7 @@ from fedward.sites.image_paths import ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.table import Record
 from fedward.sites.unused_columns import like_patients
+from fedward.text import composed
 
 _LOOKED_AT = 50
 """Rows by which a column of images is recognised."""
@@ -367,7 +368,9 @@ def _require_one_meaning(
     if not column or purpose in named:
         return
     for other in further_columns(purpose, header):
-        pairs = {(record.cells[column], record.cells[other]) for record in records}
+        pairs = {
+            (composed(record.cells[column]), composed(record.cells[other])) for record in records
+        }
         differ = _label_otherwise if purpose == "label" else _name_otherwise
         if other in column_of.values() or not differ([pair for pair in pairs if all(pair)]):
             continue

@@ -26,7 +26,7 @@ from fedward.sites.label_texts import group_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
 from fedward.sites.table_notes import encoding_note, group_note
-from fedward.text import count
+from fedward.text import composed, count
 
 
 @dataclass(frozen=True)
@@ -329,4 +329,8 @@ def _images(table: _Table, rows: CsvRows) -> list[ListedImage]:
 
 def _further_columns(table: _Table, rows: CsvRows) -> dict[str, list[str]]:
     """Return name -> cells of the rows that are used, of all columns that have a name."""
-    return {name: [record.cells[name] for record in rows.records] for name in table.header if name}
+    return {
+        name: [composed(record.cells[name]) for record in rows.records]
+        for name in table.header
+        if name
+    }

@@ -28,7 +28,7 @@ from fedward.sites.files import (
 )
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.split import SPLIT_NAMES
-from fedward.text import natural
+from fedward.text import composed, natural
 
 _MOST_NAMED = 5
 """Files of a folder that an error names."""
@@ -332,15 +332,20 @@ def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
     in_classes = [path for class_folder in inside for path in _folders(class_folder)]
     if in_classes and all(path.name.lower() in SPLIT_NAMES for path in in_classes):
         for path in in_classes:
-            yield _ClassFolder(path.parent.name.strip(), SPLIT_NAMES[path.name.lower()], path)
+            yield _ClassFolder(_label(path.parent), SPLIT_NAMES[path.name.lower()], path)
     elif splits:
         for split_folder in inside:
             split = SPLIT_NAMES[split_folder.name.lower()]
             for path in _folders(split_folder):
-                yield _ClassFolder(path.name.strip(), split, path)
+                yield _ClassFolder(_label(path), split, path)
     else:
         for path in inside:
-            yield _ClassFolder(path.name.strip(), "", path)
+            yield _ClassFolder(_label(path), "", path)
+
+
+def _label(class_folder: Path) -> str:
+    """Return the label that the name of a folder is."""
+    return composed(class_folder.name.strip())
 
 
 def _files(class_folder: Path, rendering: Rendering, left_out: LeftOut) -> list[Path]:
