@@ -90,6 +90,16 @@ def test_a_link_that_leads_in_a_circle_is_no_image(tmp_path, links):
         locate(tmp_path, "1.png")
 
 
+def test_the_reason_for_a_file_without_an_ending_names_no_ending(tmp_path):
+    make_files(tmp_path, "IM 0001", "notes.TXT")
+    left_out = LeftOut()
+    assert left_out.images([tmp_path / "IM 0001", tmp_path / "notes.TXT"]) == []
+    assert left_out.reasons == {
+        tmp_path / "IM 0001": "a name without an ending: if it is an image, add one such as .jpg",
+        tmp_path / "notes.TXT": ".txt is no ending of an image",
+    }
+
+
 def test_pipes_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "1.png")
     left_out = LeftOut()

@@ -204,7 +204,10 @@ class LeftOut:
             else:
                 ending = path.suffix.lower() or path.name
                 self._endings[ending] += 1
-                self.reasons[path] = conversion(path) or f"{ending} is no ending of an image"
+                reason = f"{ending} is no ending of an image"
+                if not path.suffix:
+                    reason = "a name without an ending: if it is an image, add one such as .jpg"
+                self.reasons[path] = conversion(path) or reason
         return images
 
     def add_object(self, path: Path) -> bool:
