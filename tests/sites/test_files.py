@@ -62,7 +62,7 @@ def test_linked_folders_are_counted_and_linked_files_are_listed(tmp_path):
     finder = ImageFinder(tmp_path / "w")
     assert finder.notes() == []
     assert finder.find("1.png") == "a/1.png"
-    assert finder.notes()[1:] == [note, gone]
+    assert finder.notes()[1:] == [note]
 
 
 def test_folders_that_cannot_be_read_are_counted(tmp_path, monkeypatch):

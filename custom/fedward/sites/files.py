@@ -173,9 +173,9 @@ class LeftOut:
         """Return all files in a folder and its sub-folders, in natural order.
 
         Those that are hidden (:func:`is_hidden`), or lie in a hidden folder below, are left out.
-        Folders that cannot be read, links to folders, which may lead in a circle, and pipes, sockets
-        and devices are counted. Files that cannot be reached are returned as all others: reading
-        them gives the reason.
+        Folders that cannot be read, links to folders, which may lead in a circle, and pipes,
+        sockets and devices are counted. Files that cannot be reached are returned as all others:
+        reading them gives the reason.
         """
 
         def note(error: OSError) -> None:
@@ -235,7 +235,7 @@ class LeftOut:
         return notes + self.folder_notes()
 
     def folder_notes(self) -> list[str]:
-        """Return a line each on unreadable folders, on links to folders, and on pipes and devices."""
+        """Return a line each on unreadable folders, links to folders, and pipes and devices."""
         notes = []
         if self._unreadable:
             notes.append(
