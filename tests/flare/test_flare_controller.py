@@ -57,7 +57,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def run(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Path]:
-    """Run a job in this process; return the run folder in what FLARE archives of it."""
+    """Run a job in this process, without its report; return the run folder in what FLARE archives
+    of it.
+    """
+    monkeypatch.setattr(module, "write_report", lambda folder: None)
 
     def call(
         job_id: str, experiment: Experiment = EXPERIMENT, engine: type = LocalTransport, **job: Any

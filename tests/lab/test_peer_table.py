@@ -53,6 +53,7 @@ def test_communities_that_the_peers_themselves_form_are_not_counted() -> None:
         table_of()
 
 
+@pytest.mark.usefixtures("without_report")
 def test_a_record_counts_the_peers_of_its_run(tmp_path: Path) -> None:
     experiment = tiny("fedperl", options={"participants": None})
     folder = run_local(experiment, tmp_path / "run", sites=["site-1", "site-2", "site-3"])

@@ -17,7 +17,7 @@ SITES = ["site-1", "site-2"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Path:
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_local(tiny("fedavg", options={"rounds": 1}), folder, sites=SITES)

@@ -257,6 +257,7 @@ def test_sites_are_weighed_by_their_images() -> None:
     assert [row["weights"] for row in server.groups] == [pytest.approx([0.6, 0.4])] * 2
 
 
+@pytest.mark.usefixtures("without_report")
 def test_without_its_term_it_is_fedavg_to_the_last_bit(tmp_path) -> None:
     sites = ["site-1", "site-9"]
     runs = {
