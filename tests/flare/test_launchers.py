@@ -217,11 +217,14 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
 
 # --- downloads
 
-WITH_WEIGHTS = "from fedward.nets import build; build('resnet18', 3, pretrained=True)"
+NETWORK = "from fedward.nets import build; build('resnet18', 3, pretrained=True)"
+"""Makes a network with timm's weights, which are missing."""
+HUB = "from huggingface_hub import hf_hub_download; hf_hub_download('timm/resnet18', 'a')"
+"""Asks the hub as timm does, in a tenth of the time."""
 
 
-def connects(folder: Path, environment: dict[str, str]) -> bool:
-    """Return whether a network with timm's weights, which are missing, connects to anything."""
+def connects(code: str, folder: Path, environment: dict[str, str]) -> tuple[bool, str]:
+    """Return whether a program connects to anything, at which it is ended, and its errors."""
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         place = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place)
@@ -232,31 +235,30 @@ def connects(folder: Path, environment: dict[str, str]) -> bool:
             "no_proxy": "",
         }
         process = subprocess.Popen(
-            [sys.executable, "-c", WITH_WEIGHTS],
+            [sys.executable, "-c", code],
             env={**environment, **proxies, **caches},
             stderr=subprocess.PIPE,
             text=True,
         )
         proxy.settimeout(0.2)
-        try:
-            while process.poll() is None:
-                with suppress(TimeoutError):
-                    proxy.accept()[0].close()
-                    return True
-        finally:
-            process.kill()
-            errors = process.communicate()[1]
-    assert "Put weights of resnet18 into timm's cache on this machine first" in errors
-    return False
+        connected = False
+        while process.poll() is None and not connected:
+            with suppress(TimeoutError):
+                proxy.accept()[0].close()
+                connected = True
+        process.kill()
+        return connected, process.communicate()[1]
 
 
 def test_a_job_lets_nobody_download_weights(tmp_path):
     """The lead names them; a hospital that wants them from the hub says so."""
     outside = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    assert not connects(tmp_path / "kit", job_environment(outside, tmp_path / "kit"))
-    assert connects(
-        tmp_path / "wanted", job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit")
-    )
+    closed = job_environment(outside, tmp_path / "kit")
+    connected, errors = connects(NETWORK, tmp_path / "closed", closed)
+    assert not connected
+    assert "Put weights of resnet18 into timm's cache on this machine first" in errors
+    wanted = job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit")
+    assert connects(HUB, tmp_path / "wanted", wanted)[0]
 
 
 @pytest.mark.parametrize("name", ["a b", "a#b", "o'k", "röntgen 50%"])

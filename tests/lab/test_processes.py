@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
+from fedward.lab import processes
 from fedward.lab.processes import PRELOADED, fork_server, run_all
 
 
@@ -56,7 +57,7 @@ def test_a_process_that_is_killed_ends_them_all_in_one_message(
 
 def test_only_processes_of_the_calls_are_ended(tmp_path: Path) -> None:
     """A process that the command started otherwise goes on."""
-    other = fork_server(PRELOADED).Process(target=wait, args=(tmp_path, 0), daemon=True)
+    other = fork_server(processes.PRELOADED).Process(target=wait, args=(tmp_path, 0), daemon=True)
     other.start()
     try:
         with pytest.raises(RunError, match="one was killed"):
@@ -173,8 +174,9 @@ def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
     command = tmp_path / "command.py"
     command.write_text(
         "import sys; sys.path += eval(sys.argv[1])\nfrom functools import partial\n"
-        "from fedward.lab.processes import run_all\n"
-        "if __name__ == '__main__':\n    run_all({'one': partial(str, 1)}, workers=1)\n"
+        "from fedward.lab import processes\n"
+        "processes.PRELOADED = ('fedward.errors',)\n"
+        "if __name__ == '__main__':\n    processes.run_all({'one': partial(str, 1)}, workers=1)\n"
     )
     arguments = [sys.executable, str(command), repr([entry for entry in sys.path if entry])]
     found = subprocess.run(arguments, cwd=work, capture_output=True, check=False)
