@@ -1,15 +1,22 @@
-"""A provisioned federation with processes of its own: who gets in, and what may run there."""
+"""A provisioned federation with processes of its own: an ordinary day, its logs and its metrics,
+who gets in, and what may run there.
+"""
 
 import json
+import os
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -17,27 +24,41 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from nvflare.fuel.flare_api.flare_api import Session
+from prometheus_client.parser import text_string_to_metric_families
 
 from careless import let_everything_pass
 from fedward.cli import main
 from fedward.errors import RunError
+from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.status import describe
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from foreign_jobs import component
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
-from reported import progress_with
 from tiny import clinical
 from waiting import PATIENCE, appears
+from watched import Watched
 
 pytestmark = pytest.mark.secure
 ROOT = Path(__file__).parents[2]
 OTHER_LEAD = "lead@hospital-b.org"
+EVERYONE = sorted(HOSPITALS)
+ROUNDS = 10
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("federation")
+    (folder / "metrics").mkdir()
+    environment = {"FEDWARD_METRICS": str(folder / "metrics")}
+    with Watched(folder / "federation", image_size=16, environment=environment) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def metrics(federation: Federation) -> Path:
+    return federation.folder.parent / "metrics"
 
 
 @pytest.fixture
@@ -46,16 +67,46 @@ def lead(federation: Federation) -> Iterator[Session]:
         yield flare
 
 
+class Day(NamedTuple):
+    """A job from its submission to its end."""
+
+    results: Path
+    """The fetched results, in a folder of the job's id."""
+    scrapes: list[Samples]
+    """All metrics during and after the job."""
+
+
 @pytest.fixture(scope="module")
-def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a clinical FedPerl job that the command sent, in a folder of its id."""
-    folder = tmp_path_factory.mktemp("finished")
-    export_job(clinical("fedperl"), folder / "fedperl", clinical=True)
+def day(federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPathFactory) -> Day:
+    """A clinical FedPerl job that the command sent; somebody keeps asking for its progress."""
+    folder = tmp_path_factory.mktemp("day")
+    export_job(clinical("fedperl", options={"rounds": ROUNDS}), folder / "fedperl", clinical=True)
     out = folder / "out"
     command = ["submit", str(federation.kit(LEAD)), str(folder / "fedperl")]
-    assert main([*command, "--out", str(out)]) == 0
+    scrapes: list[Samples] = []
+    ended = Event()
+
+    def watch() -> None:
+        with session(federation.kit(LEAD)) as lead:
+            while not ended.wait(0.2):
+                describe(lead)
+                scrapes.append(scraped(metrics))
+
+    with ThreadPoolExecutor(1) as pool:
+        watcher = pool.submit(watch)
+        try:
+            assert main([*command, "--out", str(out)]) == 0
+        finally:
+            ended.set()
+        watcher.result()
+    scrapes.append(scraped(metrics))
     (results,) = out.iterdir()
-    return results
+    return Day(results, scrapes)
+
+
+@pytest.fixture(scope="module")
+def finished(day: Day) -> Path:
+    return day.results
 
 
 @pytest.fixture
@@ -75,6 +126,43 @@ def refusal(flare: Session, job: Path, out: Path) -> str:
     return str(error.value)
 
 
+def scraped(folder: Path) -> Samples:
+    """Return all samples of all files, read by Prometheus' own parser; duplicates are refused."""
+    samples: Samples = {}
+    for file in sorted(folder.glob("*.prom")):
+        for family in text_string_to_metric_families(file.read_text(encoding="utf-8")):
+            for sample in family.samples:
+                key = (sample.name, tuple(sorted(sample.labels.items())))
+                assert key not in samples
+                samples[key] = sample.value
+    return samples
+
+
+def of(samples: Samples, name: str, **labels: str) -> list[float]:
+    """Return the values of a metric whose samples have these labels."""
+    wanted_labels = set(labels.items())
+    return [
+        value
+        for (metric, sample_labels), value in samples.items()
+        if metric == f"fedward_{name}" and wanted_labels <= set(sample_labels)
+    ]
+
+
+def nvflare(federation: Federation, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run FLARE's own command as the lead, with its settings in a folder of the test."""
+    command = [sys.executable, "-m", "nvflare.cli", *map(str, words)]
+    command += ["--startup-kit", str(federation.kit(LEAD))]
+    environment = {**os.environ, "HOME": str(federation.folder.parent)}
+    return subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def edit(path: Path, **changes: object) -> None:
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, **changes}))
@@ -84,10 +172,114 @@ def site_log(federation: Federation, hospital: str) -> str:
     return "".join(path.read_text() for path in federation.kit(hospital).glob("**/*log*.txt"))
 
 
-# --- what runs
+# --- an ordinary day: these are the first tests, because nothing has gone wrong yet
 
 
-def test_a_clinical_job_finishes_and_leaves_a_report(finished):
+@pytest.mark.proves(
+    "faults",
+    "somebody asks all the time how far a job is",
+    "no `error_log.txt` of server, sites or job has a line",
+)
+def test_a_run_that_goes_well_logs_no_error(federation, day):
+    files = list(federation.folder.rglob("error_log.txt"))
+    assert len(files) >= 2 * len(EVERYONE), "one for each participant, and one for each site's job"
+    for file in files:
+        assert file.read_text() == "", str(file)
+
+
+def test_the_metrics_of_a_job_follow_it_from_round_to_round(day):
+    during = [
+        of(samples, "round")
+        for samples in day.scrapes
+        if 1.0 in of(samples, "status", status="running")
+    ]
+    counts = [round_ for (round_,) in during]
+    assert counts == sorted(counts)
+    assert 0 <= counts[0] < counts[-1] <= ROUNDS
+    last = day.scrapes[-1]
+    assert of(last, "round") == of(last, "rounds_planned") == [ROUNDS]
+    assert of(last, "status", status="finished") == [1.0]
+    assert of(last, "status", status="running") == [0.0]
+    assert of(last, "sites", outcome="replied") == [len(EVERYONE)]
+    assert sum(of(last, "site_replied")) == len(EVERYONE)
+
+
+def test_each_participant_tells_of_itself(federation, metrics, day):
+    assert appears(lambda: {file.name for file in metrics.glob("fedward_kit_*")} >= kit_files())
+    found = scraped(metrics)
+    for site in (SERVER, *EVERYONE):
+        assert of(found, "unreadable", site=site)
+        assert not any(of(found, "unreadable", site=site))
+        assert all(value > 0 for value in of(found, "disk_free_bytes", site=site))
+
+
+def kit_files() -> set[str]:
+    return {f"fedward_kit_{name}.prom" for name in (SERVER, *EVERYONE)}
+
+
+@pytest.mark.slow
+def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_path, day):
+    """A site reads its site file again for each job, without a restart."""
+    site_file = federation.kit("hospital-a") / "local" / "fedward_site.yaml"
+    before = site_file.read_text()
+    site_file.write_text(yaml.safe_dump({**yaml.safe_load(before), "file": "/nowhere.npz"}))
+    export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
+    done = nvflare(federation, "job", "submit", "-j", tmp_path / "job", "--format", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    job_id = json.loads(done.stdout)["data"]["job_id"]
+    try:
+        with session(federation.kit(LEAD)) as lead:
+            wait(lead, job_id, PATIENCE)
+    finally:
+        site_file.write_text(before)
+    run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / job_id
+    info = json.loads((run / "run.json").read_text())
+    assert info["experiment"] == experiment_in(tmp_path / "job" / "app" / "config").model_dump(
+        mode="json"
+    )
+    (row,) = map(json.loads, (run / "rounds.jsonl").read_text().splitlines())
+    assert row["failed"].pop("hospital-a").startswith("DataError")
+    assert row["failed"] == dict.fromkeys(
+        ["hospital-b", "hospital-c"], "not used: minimum_replies is 3, came 2"
+    )
+
+
+def test_logs_are_fetched_with_the_results(federation, day):
+    with session(federation.kit(LEAD)) as lead:
+        job_id = lead.list_jobs()[0]["job_id"]
+    done = nvflare(federation, "job", "logs", job_id, "--site", "all")
+    assert done.returncode != 0
+    assert "not authorized for 'get_job_log'" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.proves(
+    "faults",
+    "a site's process dies whose metrics Prometheus reads",
+    "its file keeps an old time, by which an alert fires",
+)
+def test_the_metrics_of_a_dead_participant_grow_old(federation, metrics, day):
+    federation.stop_one("hospital-c")
+    try:
+        dead = scraped(metrics)
+        name = "written_timestamp_seconds"
+        (since,) = of(dead, name, site=SERVER)
+        assert appears(lambda: of(scraped(metrics), name, site=SERVER)[0] > since + 60)
+        found = scraped(metrics)
+        assert of(found, name, site="hospital-c") == of(dead, name, site="hospital-c")
+        (contact,) = of(found, "last_contact_timestamp_seconds", site="hospital-c")
+        assert contact < of(found, "last_contact_timestamp_seconds", site="hospital-b")[0]
+        assert contact < of(found, "last_contact_timestamp_seconds", site="hospital-a")[0]
+    finally:
+        federation.start("hospital-c")
+        federation.wait_until_ready()
+
+
+# --- what a job leaves
+
+
+def test_a_clinical_job_finishes_and_nothing_else_runs(federation, finished):
+    """In the kits lies a file that Python imports by itself, wherever it is on the path."""
     folder = finished / "workspace" / "fedward"
     assert "<html" in (folder / "report.html").read_text()
     info = json.loads((folder / "run.json").read_text())
@@ -96,6 +288,7 @@ def test_a_clinical_job_finishes_and_leaves_a_report(finished):
     assert info["sites"] == sorted(HOSPITALS)
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert not any(row["failed"] for row in rounds)
+    assert federation.ran == []
     assert not list((finished.parents[1] / "fedperl").rglob(".__nvfl_*"))  # a copy was signed
 
 
@@ -149,23 +342,6 @@ def test_the_log_of_every_site_agrees_with_the_record_of_a_run(federation, finis
     ]
     assert sum(map(len, (path.read_text().splitlines() for path in logs))) >= sum(asked)
     assert "lines of sites' logs" in capsys.readouterr().out
-
-
-def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):
-    endless = clinical(options={"rounds": 1000})
-    export_job(endless, tmp_path / "endless", clinical=True)
-    job_id = submit(lead, tmp_path / "endless")
-    try:
-        with session(federation.kit(MEMBER)) as member:
-            state = progress_with("exchange", member, job_id)
-        assert state["status"] == "running"
-        assert state["rounds"] == 1000
-        assert state["sites"] == len(HOSPITALS)
-        assert main(["status", str(federation.kit("it@hospital-a.org"))]) == 0
-    finally:
-        lead.abort_job(job_id)
-        wait(lead, job_id, PATIENCE)
-    assert f"job {job_id}  endless\nfedavg: running, round " in capsys.readouterr().out
 
 
 # --- what does not run

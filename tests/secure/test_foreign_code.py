@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-import local_federation
 from careless import let_everything_pass, restart
 from fedward.flare.classes import EXECUTOR
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.jobs.submit import session, submit, wait
 from fedward.flare.kits.builder import RESOURCES
 from foreign_jobs import (
     CLIENT,
@@ -32,40 +31,14 @@ from foreign_jobs import (
     replaced,
     rewritten,
 )
-from local_federation import HOSPITALS, LEAD, Federation
+from local_federation import HOSPITALS, LEAD
+from local_federation import SERVER as HOST
 from tiny import clinical
 from waiting import PATIENCE
+from watched import EVERYBODY, Watched
 
 pytestmark = pytest.mark.secure
-HOST = local_federation.SERVER
-EVERYBODY = (HOST, *HOSPITALS)
 REFUSED = "refused by the site before anything is imported; the lead reads the file's name"
-
-
-class Watched(Federation):
-    """A federation in which code leaves a mark when it runs.
-
-    It is code of jobs, and a file that Python imports by itself.
-    """
-
-    @property
-    def ran(self) -> list[str]:
-        """The marks."""
-        return sorted(path.name for path in (self.folder / "ran").iterdir())
-
-    @property
-    def code(self) -> str:
-        """A module that leaves a mark."""
-        return (
-            "import os, pathlib, tempfile\n"
-            f"pathlib.Path({str(self.folder / 'ran')!r}, f'{{__name__}} {{os.getpid()}}').touch()\n"
-        )
-
-    def provision(self) -> None:
-        super().provision()
-        (self.folder / "ran").mkdir()
-        for name in EVERYBODY:
-            (self.kit(name) / "sitecustomize.py").write_text(self.code)
 
 
 class Web(ThreadingHTTPServer):
@@ -137,16 +110,6 @@ def nothing_ran(federation: Watched, outcome: Outcome) -> None:
     assert outcome.status == "FINISHED:FAILED_TO_RUN"
     for name in HOSPITALS:
         assert not list((federation.kit(name) / outcome.job_id).glob("log*"))
-    assert federation.ran == []
-
-
-def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
-    """In the kits lies a file that Python imports by itself, wherever it is on the path."""
-    with session(federation.kit(LEAD)) as flare:
-        job_id = submit(flare, exported(tmp_path / "job", {}))
-        run = fetch(flare, wait(flare, job_id, PATIENCE), tmp_path / "out")
-    (row,) = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    assert row["replied"] == sorted(HOSPITALS)
     assert federation.ran == []
 
 

@@ -23,6 +23,7 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from careless import let_everything_pass
+from fedward.cli import main
 from fedward.flare.gate.names import place_of
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.remote import RemoteSession
@@ -30,6 +31,7 @@ from fedward.flare.jobs.submit import session, submit
 from flare_requests import LOOKED_AT
 from intruder import Intruder, intruder, is_put_out
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
+from reported import progress_with
 from tiny import clinical
 from waiting import PATIENCE, appears
 
@@ -37,6 +39,8 @@ pytestmark = pytest.mark.secure
 
 IT = "it@hospital-c.org"
 OTHER_IT = "it@hospital-a.org"
+ROUNDS = 900
+"""More than the tests take."""
 PEOPLE = {"member": MEMBER, "lead": LEAD, "org_admin": IT}
 UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHABLE}
 """Return codes of an intruder's own cell if no answer comes."""
@@ -44,7 +48,9 @@ UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHA
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    """A federation whose server listens eight seconds before it knows its own certificate."""
+    """A federation whose server listens eight seconds before it knows its own certificate, and
+    whose jobs pause in each round.
+    """
     running = Federation(tmp_path_factory.mktemp("federation"), image_size=16)
     slow_start = str(Path(__file__).with_name("slow_start"))
     running.own_environment[SERVER] = {"PYTHONPATH": slow_start}
@@ -64,7 +70,7 @@ def job(
 ) -> str:
     """A job that runs as long as the tests need it."""
     folder = tmp_path_factory.mktemp("jobs") / "long"
-    export_job(clinical(options={"rounds": 900}), folder, clinical=True)
+    export_job(clinical(options={"rounds": ROUNDS}), folder, clinical=True)
     job_id = submit(flare, folder)
     assert appears(lambda: rounds(federation, job_id) >= 1)
     return job_id
@@ -116,6 +122,16 @@ COMMANDS = sorted(
 def test_nobody_comes_too_early(federation, flare):
     assert {site.name for site in flare.get_connected_client_list()} == set(HOSPITALS)
     assert "__server_config__" not in (federation.kit(SERVER) / "error_log.txt").read_text()
+
+
+def test_every_user_sees_how_far_a_job_is(federation, job, capsys):
+    with session(federation.kit(MEMBER)) as member:
+        state = progress_with("exchange", member, job)
+    assert state["status"] == "running"
+    assert state["rounds"] == ROUNDS
+    assert state["sites"] == len(HOSPITALS)
+    assert main(["status", str(federation.kit(OTHER_IT))]) == 0
+    assert f"job {job}  long\nfedavg: running, round " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("role", PEOPLE)
