@@ -110,7 +110,7 @@ def make_clinician() -> Callable[[Queue, str], Clinician]:
     return Clinician
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Chrome]:
     driver = start_browser()
     yield driver

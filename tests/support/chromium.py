@@ -123,7 +123,7 @@ class Tab:
         return self.browser.find_element(By.ID, name)
 
     def until(self, true: Callable[[], Any]) -> Any:
-        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.02).until(lambda _: true())
+        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.05).until(lambda _: true())
 
     def text(self, name: str) -> str:
         return str(self.find(name).text)
@@ -134,14 +134,17 @@ class Tab:
         return match[1] if match else ""
 
     def wait_for_image(self, other_than: str = "") -> "Tab":
-        button = self.browser.find_element(By.CSS_SELECTOR, ".choice")
-
         def is_there() -> bool:
-            is_new = self.about() not in ("", other_than)
-            return is_new and button.get_attribute("aria-disabled") == "false"
+            return self.is_enabled(".choice") and self.about() not in ("", other_than)
 
         self.until(is_there)
         return self
+
+    def is_enabled(self, selector: str) -> bool:
+        """Return whether the first such button can be pressed."""
+        # Selenium's own question would send a long script each time.
+        look = "return document.querySelector(arguments[0]).getAttribute('aria-disabled')"
+        return bool(self.run(look, selector) == "false")
 
     def press(self, keys: str) -> None:
         ActionChains(self.browser).send_keys(keys).perform()
@@ -150,8 +153,9 @@ class Tab:
         """Answer the image on the stage with a key, wait for the next; return its id."""
         sample_id = self.about()
 
-        def page() -> tuple[str, str, str]:
-            return self.about(), self.text("said"), self.text("waiting")
+        def page() -> list[str]:
+            look = "return arguments[0].map(id => document.getElementById(id).textContent)"
+            return list(self.run(look, ["about", "said", "waiting"]))
 
         before = page()
 
@@ -159,12 +163,12 @@ class Tab:
             if page() != before:
                 return True
             # A page that looks for news takes no answer, and one that sends is closed for others.
-            if self.find("skip").get_attribute("aria-disabled") == "false":
+            if self.is_enabled("#skip"):
                 self.press(key)
             return False
 
         self.until(is_taken)
-        self.until(lambda: self.find("undo").get_attribute("aria-disabled") == "false")
+        self.until(lambda: self.is_enabled("#undo"))
         return sample_id
 
     def run(self, script: str, *arguments: Any) -> Any:
