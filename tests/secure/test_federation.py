@@ -12,7 +12,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -22,8 +22,9 @@ import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from nvflare.fuel.f3.cellnet.defs import CellChannel
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
-from nvflare.fuel.flare_api.flare_api import Session
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from prometheus_client.parser import text_string_to_metric_families
 
 from careless import let_everything_pass
@@ -34,6 +35,7 @@ from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.status import describe
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from foreign_jobs import component
+from intruder import heard, intruder
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import clinical
 from waiting import PATIENCE, appears
@@ -670,3 +672,39 @@ def test_sites_refuse_a_job_without_signature_themselves(federation, finished, l
     assert "server: OK" in text
     for hospital in HOSPITALS:
         assert f"{hospital}: unsigned job rejected" in text
+
+
+@pytest.mark.proves(
+    "server",
+    "own code, an unsigned job or a member's orders, from a server that lets everything pass",
+    "refused by every site; nothing is imported",
+)
+@pytest.mark.usefixtures("careless")
+def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
+    with intruder(federation.kit(MEMBER)) as sender:
+        answers = [
+            sender.order("hospital-a", "sys.shell", "ls -l startup"),
+            sender.order("hospital-a", "train.delete_run", job_id="fedward"),
+            sender.ask("hospital-a", "_net_manager", "stop_cell"),
+            sender.ask("hospital-a", CellChannel.SERVER_COMMAND, "get_task"),
+        ]
+        name = sender.name
+    assert not any(map(heard, answers))
+    log = (federation.kit("hospital-a") / "audit.log").read_text()
+    assert f"[A:refused admin:admin] its connection may not speak for '{name}'" in log
+    assert "[A:refused _net_manager:stop_cell]" in log
+    assert federation.processes("hospital-a")
+
+
+@pytest.mark.proves(
+    "server",
+    "a shell, or the deletion of the site's own folder",
+    "refused; the site's audit log names the command",
+)
+@pytest.mark.usefixtures("careless")
+def test_a_server_itself_has_no_shell_at_a_hospital(federation):
+    with closing(new_secure_session(ADMIN, str(federation.kit(ADMIN)), timeout=10)) as admin:
+        answer = admin.api.do_command("ls hospital-a -l startup")
+    assert "client.key" not in str(answer)
+    log = (federation.kit("hospital-a") / "audit.log").read_text()
+    assert f"[U:server for {ADMIN}][A:refused sys.shell] no such command exists at a site" in log

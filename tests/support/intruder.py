@@ -12,7 +12,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.signal import Signal
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.fuel.f3.cellnet.cell import Cell
-from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, MessageType, ReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.communicator import Communicator, Mode
@@ -29,6 +29,8 @@ from fedward.flare.kits.kit import Kit, open_kit
 
 _ANSWER = 4.0
 """Seconds for an answer. A refused request is never answered."""
+_UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHABLE}
+"""Return codes of an intruder's own cell if no answer comes."""
 
 
 class Intruder:
@@ -127,6 +129,11 @@ def intruder(kit: Path) -> Iterator[Intruder]:
         yield opened
     finally:
         opened.close()
+
+
+def heard(answer: Message) -> bool:
+    """Return whether anybody answered a request."""
+    return answer.get_header(MessageHeaderKey.RETURN_CODE) not in _UNHEARD
 
 
 def is_put_out(kit: Path, name: str, seconds: float) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 START = 8
 """Seconds more that the server takes to start."""
-PAUSE = 0.5
+PAUSE = 2
 """Seconds before a job sends its requests."""
 
 
