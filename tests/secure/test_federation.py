@@ -32,7 +32,6 @@ from fedward.cli import main
 from fedward.errors import RunError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.status import describe
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from foreign_jobs import component
 from intruder import heard, intruder
@@ -80,7 +79,7 @@ class Day(NamedTuple):
 
 @pytest.fixture(scope="module")
 def day(federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPathFactory) -> Day:
-    """A clinical FedPerl job that the command sent; somebody keeps asking for its progress."""
+    """A clinical FedPerl job that the command sent; it asks for its progress all the time."""
     folder = tmp_path_factory.mktemp("day")
     export_job(clinical("fedperl", options={"rounds": ROUNDS}), folder / "fedperl", clinical=True)
     out = folder / "out"
@@ -89,12 +88,12 @@ def day(federation: Federation, metrics: Path, tmp_path_factory: pytest.TempPath
     ended = Event()
 
     def watch() -> None:
-        with session(federation.kit(LEAD)) as lead:
-            while not ended.wait(0.2):
-                describe(lead)
-                scrapes.append(scraped(metrics))
+        while not ended.wait(0.2):
+            scrapes.append(scraped(metrics))
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.flare.jobs.submit.POLL", 0.2)
+        patch.setattr("fedward.flare.jobs.reporter._PAUSE", 0)
         watcher = pool.submit(watch)
         try:
             assert main([*command, "--out", str(out)]) == 0
