@@ -183,6 +183,7 @@ def test_the_best_model_is_an_average(tmp_path: Path, monkeypatch: pytest.Monkey
     verify(folder)
 
 
+@pytest.mark.usefixtures("narrow_swin")
 @pytest.mark.parametrize("method", ["fedperl", "rscfed", "selffed"])
 def test_a_run_in_parts_or_phases_may_be_averaged(tmp_path: Path, method: str) -> None:
     options: dict[str, Any] = {"rounds": 3}
