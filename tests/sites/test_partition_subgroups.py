@@ -152,7 +152,7 @@ def with_column(clinic: Path, cells: list[str]) -> Path:
     ("cells", "groups"),
     [
         (["1", "1.0", "2", "2,0", ""], ["1", "2"]),
-        (["Mu\u0308nchen", "München", "KÖLN", "Köln"], ["KÖLN", "Mu\u0308nchen"]),
+        (["Mu\u0308nchen", "München", "KÖLN", "Köln"], ["KÖLN", "München"]),
         (["1", "2", "99"], ["1", "2"]),
     ],
 )
