@@ -179,7 +179,9 @@ def test_few_validation_images_select_by_luck(tmp_path, full):
     )
     text = report(folder)[1].text
     assert "26 validation images to select a round by" in text
-    assert "with so few, an accuracy may be off by 0.18" in text, "by Wilson's interval"
+    assert "With so few, a share of right answers may be off by 0.18" in text, (
+        "by Wilson's interval"
+    )
     assert "to select a round by" not in full[1].text
 
 

@@ -232,13 +232,14 @@ def selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
             f"No site reports validation {unit}s, of five or more in a class, so no round was "
             "chosen by them."
         )
-    # The interval is widest for an accuracy of 0.5, so half of it bounds the error of any other.
+    # The interval is widest for a share of 0.5, so half of it bounds the error of any other.
     half_width = 0.5 - proportion_interval(0.5, images)[0]
     if choices.shared.round is None or half_width <= _CLOSE:
         return None
     return (
-        f"There are {count(images, f'validation {unit}')} to select a round by: with so few, "
-        f"an accuracy may be off by {half_width:.2f}, too much to separate closer rounds."
+        f"There are {count(images, f'validation {unit}')} to select a round by. With so few, a "
+        f"share of right answers may be off by {half_width:.2f}, so closer rounds cannot be told "
+        "apart."
     )
 
 
