@@ -109,7 +109,7 @@ def test_the_gate_is_there_before_flares_module_runs(tmp_path):
     start = (
         "import sys; from fedward.flare import job_process; "
         f"sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['', 'fedward_test_gated']; "
-        f"assert not set(job_process.MODULES) & set(sys.modules); "
+        "assert not set(job_process.MODULES) & set(sys.modules); "
         "job_process.MODULES = ('fedward_test_gated',); job_process.main()"
     )
     assert python("-c", start).splitlines()[-1] == "fedward.flare.gate.hooks"

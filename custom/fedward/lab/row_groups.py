@@ -52,7 +52,7 @@ class _Link(NamedTuple):
 
     column: str
     own_id: str
-    """Id in the column; empty: there is none, and the link leads nowhere."""
+    """Id in the column. An empty one belongs to no row."""
     group: str
 
 

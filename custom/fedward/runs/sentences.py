@@ -70,26 +70,27 @@ def leaked(leaks: Mapping[str, Leaks]) -> list[str]:
     """
     if not leaks:
         return []
-    found = {name: number.in_several_splits for name, number in leaks.items()}
-    tested = {name: number.in_training_and_test for name, number in leaks.items()}
-    sentence = (
-        f"{' and '.join(count(number, name) for name, number in found.items())} "
-        f"{_are(found)} in several of training, validation and test."
-    )
-    tested = {name: number for name, number in tested.items() if number}
-    if not tested:
+    in_several_splits = {name: leak.in_several_splits for name, leak in leaks.items()}
+    in_training_and_test = {
+        name: leak.in_training_and_test for name, leak in leaks.items() if leak.in_training_and_test
+    }
+    sentence = f"{_they_are(in_several_splits)} in several of training, validation and test."
+    if not in_training_and_test:
         return [
             f"{sentence} None is in both training and test, but numbers on validation images, "
             "which choose the round, may be too good."
         ]
     return [
-        f"{sentence} {' and '.join(count(number, name) for name, number in tested.items())} "
-        f"{_are(tested)} in both training and test: the numbers are too good."
+        f"{sentence} {_they_are(in_training_and_test)} in both training and test: the numbers are "
+        "too good."
     ]
 
 
-def _are(numbers: Mapping[str, int]) -> str:
-    return "is" if sum(numbers.values()) == 1 else "are"
+def _they_are(numbers: Mapping[str, int]) -> str:
+    """Return the subject and verb of a sentence, such as ``8 pictures and 1 patient are``."""
+    subject = " and ".join(count(number, name) for name, number in numbers.items())
+    verb = "is" if sum(numbers.values()) == 1 else "are"
+    return f"{subject} {verb}"
 
 
 def nobody_asked(enough: Mapping[str, str]) -> str:
