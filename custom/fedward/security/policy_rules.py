@@ -228,6 +228,20 @@ def _at_least(rule: str, limit: int, number: int) -> Finding:
     return Finding(rule, f"at least {limit}", f"the job says {number}", number >= limit)
 
 
+def _at_least_or_all(rule: str, limit: int, number: int | None, whole: str) -> Finding:
+    """Apply a rule that sets a smallest number to a job that may take all there is.
+
+    Args:
+        rule: its name.
+        limit: the smallest number that it allows.
+        number: what the job says; None: all there is, which always keeps the rule.
+        whole: all there is, in words.
+    """
+    if number is None:
+        return Finding(rule, f"at least {limit}", f"the job says {whole}", kept=True)
+    return _at_least(rule, limit, number)
+
+
 def _minimum_sites(policy: Policy, circumstances: Circumstances) -> Finding:
     limit = policy.minimum_sites
     sites = circumstances.sites
@@ -238,10 +252,7 @@ def _minimum_sites(policy: Policy, circumstances: Circumstances) -> Finding:
 
 def _minimum_participants(policy: Policy, settings: Settings) -> Finding:
     limit = policy.minimum_participants
-    if settings.participants is None:
-        asked = "the job says all sites"
-        return Finding("minimum_participants", f"at least {limit}", asked, kept=True)
-    return _at_least("minimum_participants", limit, settings.participants)
+    return _at_least_or_all("minimum_participants", limit, settings.participants, "all sites")
 
 
 def _image_count(settings: Settings) -> int | None:
@@ -250,21 +261,15 @@ def _image_count(settings: Settings) -> int | None:
 
 
 def _minimum_images(policy: Policy, settings: Settings) -> Finding:
-    limit = policy.minimum_images
-    image_count = _image_count(settings)
-    if image_count is None:
-        asked = "the job says all that this site has"
-        return Finding("minimum_images", f"at least {limit}", asked, kept=True)
-    return _at_least("minimum_images", limit, image_count)
+    whole = "all that this site has"
+    return _at_least_or_all("minimum_images", policy.minimum_images, _image_count(settings), whole)
 
 
 def _minimum_steps(policy: Policy, settings: Settings) -> Finding:
-    limit = policy.minimum_steps
     image_count = _image_count(settings)
-    if image_count is None:
-        asked = "the job says as many as this site's images make"
-        return Finding("minimum_steps", f"at least {limit}", asked, kept=True)
-    return _at_least("minimum_steps", limit, step_count(image_count, settings.batch))
+    steps = None if image_count is None else step_count(image_count, settings.batch)
+    whole = "as many as this site's images make"
+    return _at_least_or_all("minimum_steps", policy.minimum_steps, steps, whole)
 
 
 def _effective_replies(policy: Policy, experiment: Experiment) -> Finding:
