@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedward.lab.bench.curves import draw_curves, has_curves
+from fedward.lab.bench.curves import draw_curves, has_curves, has_level_lines
 from fedward.lab.bench.notes import caption
+from fedward.lab.bench.page import block
 from fedward.lab.bench.pictures import figures, is_as_written, write_figure
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
@@ -70,6 +71,9 @@ def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
     every = Curve(rounds, (0.6,) * 10, {"accuracy": (0.6,) * 10}, ())
     records = [result(cell, every if cell.row == "all" else bought, 0.5) for cell in study.cells()]
     text = drawn(study, records, tmp_path)
+    results = Results(study, dict(zip(study.cells(), records, strict=True)))
+    dashed = "A dashed line is a row that has a single value."
+    assert dashed in block(Path("bought.json"), results, [results])
     assert "labels at all sites" in text
     assert "Accuracy, test" in text
     assert "<title>t: few, own, all." in text
@@ -115,6 +119,7 @@ def test_a_metric_that_is_withheld_has_no_curve() -> None:
     study = study_of(metrics=["f1_macro", "accuracy"], settings={"key_metric": "f1_macro"})
     lines = lines_of(study)
     assert has_curves(results_of(study, lines))
+    assert not has_level_lines(results_of(study, lines))
     for seed in SEEDS:
         cell = Cell("all", "upper", seed)
         lines[cell] = with_test(lines[cell], f1_macro=0.6)

@@ -67,6 +67,11 @@ def has_curves(results: Results) -> bool:
     return bool(_plot(results).lines)
 
 
+def has_level_lines(results: Results) -> bool:
+    """Return whether :func:`draw_curves` draws a level, dashed line for a row with one value."""
+    return any(len(line) == 1 for line in _plot(results).lines.values())
+
+
 def plotted(results: Results) -> list[str]:
     """Return what the figure shows, in words and numbers; empty if there is none."""
     plot = _plot(results)

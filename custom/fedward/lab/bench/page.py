@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.curves import has_curves, shown_rows
+from fedward.lab.bench.curves import has_curves, has_level_lines, shown_rows
 from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.markdown import folded
@@ -99,9 +99,11 @@ def _figure_lines(study: Path, results: Results) -> list[str]:
         )
     if has_curves(results):
         titles = [results.study.rows[row].title for row in shown_rows(results)]
+        explanation = "Lines are means over repetitions, bands their 95 % intervals."
+        if has_level_lines(results):
+            explanation += " A dashed line is a row that has a single value."
         lines.append(
-            f"![Curves of {'; '.join(titles)}]({study.stem}_curves.svg)\n\n"
-            "*Lines are means over repetitions, bands their 95 % intervals.*"
+            f"![Curves of {'; '.join(titles)}]({study.stem}_curves.svg)\n\n*{explanation}*"
         )
     return lines
 
