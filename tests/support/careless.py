@@ -1,10 +1,10 @@
 """A server that lets everything pass: what its sites must then refuse themselves."""
 
 import json
-import time
 
 from fedward.flare.kits.builder import RESOURCES
 from local_federation import SERVER, Federation
+from waiting import appears
 
 
 def let_everything_pass(federation: Federation) -> None:
@@ -33,8 +33,5 @@ def restart(federation: Federation, name: str) -> None:
     federation.wait_until_ready()
     if name == SERVER:
         return
-    deadline = time.monotonic() + 90
     registered = f"Successfully registered client:{name}"
-    while not log.exists() or registered not in log.read_text():
-        assert time.monotonic() < deadline, f"{name} has not come back"
-        time.sleep(0.5)
+    assert appears(lambda: registered in log.read_text()), f"{name} has not come back"
