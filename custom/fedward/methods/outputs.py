@@ -49,10 +49,6 @@ class Outputs(ABC):
             to 1.
         """
 
-    @abstractmethod
-    def answers_to_a_question(self, classes: int) -> int:
-        """Return A of :meth:`questions`."""
-
 
 class Softmax(Outputs):
     """An image shows exactly one of K classes."""
@@ -82,10 +78,6 @@ class Softmax(Outputs):
     def questions(self, probabilities: Tensor) -> Tensor:
         """Return (T, N, 1, K): one question about each image, whose answers are the classes."""
         return probabilities.unsqueeze(2)
-
-    def answers_to_a_question(self, classes: int) -> int:
-        """Return K."""
-        return classes
 
 
 class Sigmoid(Outputs):
@@ -118,10 +110,6 @@ class Sigmoid(Outputs):
     def questions(self, probabilities: Tensor) -> Tensor:
         """Return (T, N, K, 2): yes and no to each class of each image."""
         return torch.stack([probabilities, 1 - probabilities], dim=3)
-
-    def answers_to_a_question(self, classes: int) -> int:
-        """Return 2: yes and no."""
-        return 2
 
 
 SOFTMAX: Outputs = Softmax()
