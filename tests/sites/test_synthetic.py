@@ -8,14 +8,14 @@ from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
 from fedward.lab.lesion_appearance import APPEARANCES, Style
 from fedward.lab.lesions import draw
-from fedward.lab.synthetic import synthetic_site, synthetic_sites
+from fedward.lab.synthetic import synthetic_site
 
 SPEC = DataSpec()
 SMALL = SyntheticData(images=60)
+SITES = [f"site-{number}" for number in range(1, 11)]
 
 
-def test_ten_sites_draw_all_eight_classes():
-    assert synthetic_sites() == [f"site-{index}" for index in range(1, 11)]
+def test_all_eight_classes_can_be_drawn():
     assert tuple(APPEARANCES) == DERMOSCOPY
 
 
@@ -58,9 +58,7 @@ def test_every_other_further_site_is_isolated(site, labelled):
 
 def test_labelled_sites_are_named_by_their_numbers():
     synthetic = SyntheticData(images=60, labelled=1.0, labelled_sites=(2, 10))
-    labelled = [
-        site for site in synthetic_sites() if len(synthetic_site(site, SPEC, synthetic, 1).labelled)
-    ]
+    labelled = [site for site in SITES if len(synthetic_site(site, SPEC, synthetic, 1).labelled)]
     assert labelled == ["site-2", "site-10"]
 
 
@@ -123,14 +121,14 @@ def test_a_site_has_its_size_splits_and_labels(site):
 def test_naevi_dominate_except_among_the_outdoor_workers():
     common = {
         site: int(np.bincount(synthetic_site(site, SPEC, SyntheticData(), 1).test.labels).argmax())
-        for site in synthetic_sites()
+        for site in SITES
     }
     assert {site for site, label in common.items() if DERMOSCOPY[label] != "NV"} == {"site-9"}
 
 
 def test_communities_share_a_cast_that_others_do_not_have():
     cast = {}
-    for site in synthetic_sites():
+    for site in SITES:
         corner = (
             synthetic_site(site, SPEC, SyntheticData(), 1)
             .test.pixels[:, 13:19, :3]

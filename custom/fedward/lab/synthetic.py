@@ -78,20 +78,19 @@ def _clinic(size: float, gains: Colour, **style: float) -> _Place:
     return _Place(size, _CLINIC, Style(gains=gains, corners=0.75, blur=0.55, gamma=1.15, **style))
 
 
-_PLACES = {
-    "site-1": _archive(1.0, (1.05, 0.95, 0.93)),
-    "site-2": _archive(1.0, (1.07, 0.97, 0.92)),
-    "site-3": _archive(1.0, (1.05, 0.94, 0.90), hair=1.4),
-    "site-4": _archive(1.0, (1.03, 0.96, 0.95), noise=0.02),
-    "site-5": _archive(0.8, (1.06, 0.93, 0.94), zoom=0.92),
-    "site-6": _clinic(1.0, (0.86, 0.88, 1.12)),
-    "site-7": _clinic(1.0, (0.84, 0.90, 1.15), gel=0.5),
-    "site-8": _clinic(0.5, (0.88, 0.87, 1.10), zoom=1.1),
-    "site-9": _Place(
-        0.6, _OUTDOOR, Style((0.98, 1.04, 0.76), 0.80, 0.0, 0.85, 0.03, 0.75, 1.3, 0.0)
-    ),
-    "site-10": _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
-}
+_PLACES = (
+    _archive(1.0, (1.05, 0.95, 0.93)),
+    _archive(1.0, (1.07, 0.97, 0.92)),
+    _archive(1.0, (1.05, 0.94, 0.90), hair=1.4),
+    _archive(1.0, (1.03, 0.96, 0.95), noise=0.02),
+    _archive(0.8, (1.06, 0.93, 0.94), zoom=0.92),
+    _clinic(1.0, (0.86, 0.88, 1.12)),
+    _clinic(1.0, (0.84, 0.90, 1.15), gel=0.5),
+    _clinic(0.5, (0.88, 0.87, 1.10), zoom=1.1),
+    _Place(0.6, _OUTDOOR, Style((0.98, 1.04, 0.76), 0.80, 0.0, 0.85, 0.03, 0.75, 1.3, 0.0)),
+    _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
+)
+"""The places of site-1 to site-10, in this order."""
 
 
 class SyntheticSites:
@@ -123,11 +122,6 @@ class SyntheticSites:
         return replace(images, annotation="oracle")
 
 
-def synthetic_sites() -> list[str]:
-    """Return the names of the ten sites that differ from one another, without the server."""
-    return list(_PLACES)
-
-
 def _place_of(site: str, numbers: Sequence[int] | None) -> _Place | None:
     """Return a site's place; None if no synthetic site has this name.
 
@@ -138,9 +132,7 @@ def _place_of(site: str, numbers: Sequence[int] | None) -> _Place | None:
     number = re.fullmatch(r"site-([1-9]\d{0,3})", site)
     if number is None:
         return None
-    places = list(_PLACES.values())
-    if numbers:
-        places = [places[place - 1] for place in numbers]
+    places = [_PLACES[place - 1] for place in numbers] if numbers else _PLACES
     return places[(int(number[1]) - 1) % len(places)]
 
 
@@ -220,7 +212,7 @@ def _pixels(
     """
     styles = [place.style] * len(diagnoses)
     if site == SERVER:
-        cameras = [site_place.style for site_place in _PLACES.values()]
+        cameras = [site_place.style for site_place in _PLACES]
         styles = [cameras[index % len(cameras)] for index in range(len(diagnoses))]
     rng = numpy_generator(seed, "phantom pixels", site)
     pixels = draw(diagnoses, spec.image_size, styles, rng)
