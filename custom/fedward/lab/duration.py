@@ -51,7 +51,7 @@ class Duration:
     hours: float
     """Hours for all rounds, if the sites work one after another."""
 
-    def range_of(self, workers: int = 1) -> tuple[float, float]:
+    def range_of(self, workers: int) -> tuple[float, float]:
         """Return the shortest and longest time in seconds that is to be expected.
 
         Args:

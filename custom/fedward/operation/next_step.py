@@ -59,9 +59,7 @@ def training_of(site_file: Path, spec: DataSpec) -> Training:
     )
 
 
-def proposed_job(
-    sites: Sequence[Training], spec: DataSpec, *, server_labels: bool = False
-) -> str | None:
+def proposed_job(sites: Sequence[Training], spec: DataSpec, *, server_labels: bool) -> str | None:
     """Return the shipped job that can work with what sites have; None if none can train.
 
     Args:
@@ -86,7 +84,7 @@ def proposed_job(
     return "fedperl"
 
 
-def next_lines(job: str | None, folder: Path, spec: DataSpec, options: str = "") -> list[str]:
+def next_lines(job: str | None, folder: Path, spec: DataSpec, options: str) -> list[str]:
     """Return what to do with the site files in a folder once they are checked.
 
     Args:

@@ -58,7 +58,7 @@ def survey(
     classes: Sequence[str] | None,
     image_size: int | None,
     *,
-    pictures: bool = False,
+    pictures: bool,
 ) -> Path:
     """Write ``survey.html`` and ``survey.json`` into a folder, readable by their owner alone.
 

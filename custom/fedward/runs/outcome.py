@@ -60,7 +60,7 @@ def outcome(folder: Path, summary: Summary) -> Outcome | None:
     )
 
 
-def ending(folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> str:
+def ending(folder: Path, summary: Summary, untrained: Sequence[str]) -> str:
     """Return how a run ended that did not fail; it has not finished well if it says nothing.
 
     Args:

@@ -72,7 +72,7 @@ class PublicImages:
         algorithm: Algorithm[Any],
         folder: Path,
         site_folders: Sequence[Path],
-        synthetic: SyntheticSource | None = None,
+        synthetic: SyntheticSource | None,
     ) -> None:
         self._experiment = experiment
         self._algorithm = algorithm

@@ -154,7 +154,7 @@ def value_range(path: Path) -> ValueRange:
         return ValueRange(low, high, window, dataset.PhotometricInterpretation == "MONOCHROME1")
 
 
-def has_window(path: Path, window: Window | None = None) -> bool:
+def has_window(path: Path, window: Window | None) -> bool:
     """Return whether a grey file is shown in a window, or by a table of its own.
 
     Args:

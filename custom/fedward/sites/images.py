@@ -62,7 +62,7 @@ class _Content(NamedTuple):
 
 
 def open_parts(
-    path: Path, rendering: Rendering = PLAIN, neighbours: bool = False
+    path: Path, rendering: Rendering, neighbours: bool = False
 ) -> Iterator[tuple[str, Image.Image]]:
     """Yield suffix and image, in its own size, for each image of a file of any kind.
 

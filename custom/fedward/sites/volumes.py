@@ -67,7 +67,7 @@ def open_slices(
     path: Path,
     read: Callable[[Path, int], Volume],
     slices: Slices | None,
-    window: Window | None = None,
+    window: Window | None,
     neighbours: bool = False,
 ) -> Iterator[tuple[int, Image.Image]]:
     """Yield index and image of slices of a volume, of mode ``L``, or ``RGB`` with neighbours.

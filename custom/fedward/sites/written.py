@@ -55,9 +55,6 @@ class CellRules(NamedTuple):
         return "positive" if answer == "1" else "negative"
 
 
-NO_RULES = CellRules()
-
-
 def answer_in(cell: str) -> Answer:
     """Return what a cell says of the finding of its column."""
     text = cell.casefold()
@@ -68,9 +65,7 @@ def answer_in(cell: str) -> Answer:
     return _ANSWERS.get(text, "other")
 
 
-def words(
-    record: "Record", column: Column, label_kind: "LabelKind", rules: CellRules = NO_RULES
-) -> list[str]:
+def words(record: "Record", column: Column, label_kind: "LabelKind", rules: CellRules) -> list[str]:
     """Return the label of a row in the site's words; one empty word where there is none."""
     if not isinstance(column, tuple):
         return label_kind.split(record.cell(column))
@@ -88,7 +83,7 @@ def read_label(
     called: Mapping[str, str],
     classes: Sequence[str],
     label_kind: "LabelKind",
-    rules: CellRules = NO_RULES,
+    rules: CellRules,
 ) -> Label:
     """Return the label of a row.
 
@@ -119,7 +114,7 @@ def check_columns(
     record: "Record",
     columns: Sequence[str],
     label_kind: "LabelKind",
-    rules: CellRules = NO_RULES,
+    rules: CellRules,
 ) -> None:
     """Raise BadRow unless the cells of a row are a label.
 

@@ -397,9 +397,7 @@ def _owners(
     return np.array(owners, np.int64)
 
 
-def splits_of_rows(
-    pool: Pool, strata: Labels, seed: int, apart: SetApart = DEFAULT_SHARES
-) -> npt.NDArray[np.str_]:
+def splits_of_rows(pool: Pool, strata: Labels, seed: int, apart: SetApart) -> npt.NDArray[np.str_]:
     """Return each row's split; a pool without validation or test images has some set apart.
 
     Groups without any label are for training. The split is empty for an image that would be

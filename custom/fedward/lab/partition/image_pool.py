@@ -90,7 +90,7 @@ def image_pool(
     classes: Sequence[str],
     columns: Mapping[str, Sequence[str]],
     rendering: Rendering,
-    notes: Sequence[str] = (),
+    notes: Sequence[str],
     label_kind: LabelKind = ONE_LABEL,
 ) -> Pool:
     """Return the pool of these images.
