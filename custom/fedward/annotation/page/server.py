@@ -1,6 +1,5 @@
 """Serving the page until Ctrl-C: the socket, the address, and a token that outlives a crash."""
 
-import os
 import secrets
 import socket
 import stat
@@ -16,6 +15,12 @@ from fedward.errors import ConfigError
 
 _SHORTEST_TOKEN = 32
 """Letters of a token that may be used again; a shorter one is damaged."""
+_OWN = private.Standard(
+    "a file of this account that only it may read or write",
+    stat.S_IRWXG | stat.S_IRWXO,
+    owners=True,
+)
+"""The standard of a token that may be used again."""
 
 
 class Token:
@@ -41,10 +46,7 @@ class Token:
     def _left_by_earlier_run(self) -> str:
         """Return the token that an earlier run left; empty if it cannot be used."""
         try:
-            with open(self._path, "rb", opener=_no_link) as file:
-                if not _is_private(os.fstat(file.fileno())):
-                    return ""
-                return file.read(1000).decode("ascii")
+            return private.read(self._path, _OWN).decode("ascii")
         except (OSError, ValueError):
             return ""
 
@@ -52,17 +54,6 @@ class Token:
         """Remove the token, so that the next run makes another one."""
         with suppress(OSError):
             self._path.unlink()
-
-
-def _is_private(state: os.stat_result) -> bool:
-    """Return whether an open file is a regular one that only this account can read."""
-    is_closed_to_others = not state.st_mode & 0o077
-    return stat.S_ISREG(state.st_mode) and is_closed_to_others and state.st_uid == os.geteuid()
-
-
-def _no_link(path: str, flags: int) -> int:
-    """Open a file that is not a link, without waiting for the other end of a pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def listen(host: str, port: int) -> socket.socket:
