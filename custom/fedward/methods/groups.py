@@ -11,12 +11,18 @@ from fedward.errors import RunError
 from fedward.methods.aggregation import aggregate
 from fedward.methods.algorithm import ServerState
 from fedward.methods.distances import distance_weights, images_and_distances
-from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.participants import draw_participants
 from fedward.methods.requirements import Feature, Requirements, Sends, ServerNeeds
 from fedward.methods.settings import AllImages, Positive
 from fedward.methods.weight_limits import WeightLimits
-from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds
+from fedward.methods.workflow import (
+    EMPTY_ROUNDS_IN_A_ROW,
+    ClientTask,
+    ClientUpdate,
+    Exchange,
+    Federation,
+    Rounds,
+)
 from fedward.model_state import State
 
 SUPERVISED = "supervised"

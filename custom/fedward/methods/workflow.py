@@ -15,6 +15,12 @@ TRAIN = "train"
 """Task in which sites train, in methods that have one task in a round."""
 QUERY = "query"
 """Task in which sites ask for the labels that are due, and train with those that they get."""
+EMPTY_ROUNDS_IN_A_ROW = 3
+"""Rounds in a row without a result after which a run ends.
+
+The server counts exchanges without a usable update, as many as these rounds have at most. Methods
+with two groups count rounds without an average. A run that is resumed begins both counts again.
+"""
 
 
 class Turn(NamedTuple):

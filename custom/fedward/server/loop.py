@@ -17,13 +17,12 @@ from fedward.console.listener import Listener, Start, StartingWeights
 from fedward.errors import RunError, listed
 from fedward.methods.algorithm import Algorithm, ServerState
 from fedward.methods.averages import moving_average
-from fedward.methods.empty_rounds import EMPTY_ROUNDS_IN_A_ROW
 from fedward.methods.evaluation_turn import (
     evaluates_average,
     evaluation_turn,
     rounds_of_model,
 )
-from fedward.methods.workflow import ClientUpdate, Exchange, Rounds
+from fedward.methods.workflow import EMPTY_ROUNDS_IN_A_ROW, ClientUpdate, Exchange, Rounds
 from fedward.model_state import State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
