@@ -1,6 +1,7 @@
-"""How columns, folders and files of patients are called, and how many images a patient has."""
+"""How columns, folders and files of patients are called, and which images are of one patient."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 PATIENT_WORDS = (
     "patient",
@@ -36,3 +37,15 @@ def are_of_few(ids: Iterable[str]) -> bool:
     """
     known = [own_id for own_id in ids if own_id]
     return len(known) <= _MOST_IMAGES_OF_ONE * len(set(known))
+
+
+def are_torn(patients: Sequence[str], groups: Sequence[str]) -> bool:
+    """Return whether some patients have several groups.
+
+    Args:
+        patients: of N images; empty where nobody knows. They count only if each has few images.
+        groups: of the same images; empty for an image without one.
+    """
+    pairs = set(zip(patients, groups, strict=True))
+    groups_of = Counter(patient for patient, group in pairs if patient and group)
+    return any(number > 1 for number in groups_of.values()) and are_of_few(patients)

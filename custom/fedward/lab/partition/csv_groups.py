@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fedward.lab.partition.torn_patients import are_torn
 from fedward.lab.row_groups import RowGroups, filled
 from fedward.sites.any_csv import is_of_patients
 from fedward.sites.label_texts import group_or_empty
+from fedward.sites.patient_words import are_torn
 from fedward.sites.table import Record
 
 

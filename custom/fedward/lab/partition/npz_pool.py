@@ -30,7 +30,6 @@ from fedward.lab.partition.pool import (
     is_label,
     take_classes,
 )
-from fedward.lab.partition.torn_patients import are_torn
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
 from fedward.sites.any_csv import is_of_patients
@@ -38,6 +37,7 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
+from fedward.sites.patient_words import are_torn
 from fedward.sites.stored_images import StoredImages, array_names, refusing_broken_bytes
 
 
