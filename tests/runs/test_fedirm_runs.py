@@ -10,6 +10,7 @@ import torch
 
 from asking import requests
 from clients import new_client
+from drawn_sites import write_site
 from fedward.client.survey import counted_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import WireError
@@ -78,27 +79,6 @@ def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> N
 # --- what leaves a site
 
 
-def image(label: int, number: int) -> np.ndarray:
-    return np.random.default_rng([label, number]).integers(0, 256, (16, 16, 3), np.uint8)
-
-
-def write_site(folder: Path, trained: list[range]) -> Path:
-    """Write site-1 with these training images of each class, in an order of their own."""
-    arrays = {}
-    held_out = [range(900, 905)] * 3
-    for split, numbers in (("train", trained), ("val", held_out), ("test", held_out)):
-        pairs = [(label, number) for label, own in enumerate(numbers) for number in own]
-        pairs.sort(key=lambda pair: np.random.default_rng([*pair]).random())
-        arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
-        arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
-    folder.mkdir()
-    np.savez(folder / "site-1.npz", **arrays)
-    labels = ", ".join(f"{number}: {label}" for number, label in enumerate(CLASSES))
-    text = f"{{kind: npz, file: site-1.npz, labels: {{{labels}}}, max_rejected: 0.0}}"
-    (folder / "site-1.yaml").write_text(text)
-    return folder
-
-
 def at_hospital() -> Experiment:
     data = DataSpec(classes=CLASSES, image_size=16)
     options = {"images_at_most": None, "batch": 8}
@@ -126,7 +106,7 @@ def test_a_rare_class_has_no_row_and_no_influence(tmp_path: Path) -> None:
     common = [range(12), range(30)]
     answers = []
     for name, rare in (("none", range(0)), ("four", range(4)), ("five", range(5))):
-        folder = write_site(tmp_path / name, [*common, rare])
+        folder = write_site(tmp_path / name, "site-1", CLASSES, [*common, rare])
         answers.append(answer_of(folder, tmp_path / f"own-{name}"))
     none, four, five = answers
     for name, array in none.arrays.items():
@@ -142,8 +122,8 @@ def test_a_rare_class_has_no_row_and_no_influence(tmp_path: Path) -> None:
     "the hospital gives no relations of a set that differs in one image from one it gave before",
 )
 def test_relations_of_nearly_the_same_images_are_refused(tmp_path: Path) -> None:
-    before = write_site(tmp_path / "before", [range(12), range(30), range(5)])
-    after = write_site(tmp_path / "after", [range(12), range(31), range(5)])
+    before = write_site(tmp_path / "before", "site-1", CLASSES, [range(12), range(30), range(5)])
+    after = write_site(tmp_path / "after", "site-1", CLASSES, [range(12), range(31), range(5)])
     assert ROWS in str(list(answer_of(before, tmp_path / "own").arrays))
     ledger = list((tmp_path / "own").rglob("sums-site-1.jsonl"))
     assert len(ledger) == 1
@@ -185,7 +165,7 @@ def _not_a_number(array: np.ndarray) -> None:
 )
 def test_forged_relations_are_refused(forge: Callable[[np.ndarray], None], tmp_path: Path) -> None:
     experiment = at_hospital()
-    folder = write_site(tmp_path / "files", [range(12), range(30), range(0)])
+    folder = write_site(tmp_path / "files", "site-1", CLASSES, [range(12), range(30), range(0)])
     answer = answer_of(folder, tmp_path / "own")
     rules = experiment.answer_rules(method_of(experiment).requirements)
     asked = asked_of_a_hospital()

@@ -1,6 +1,5 @@
 """Runs of the head in one round: the same head wherever images are, and what leaves a site."""
 
-from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 import fedward
 from asking import requests
 from clients import new_client
+from drawn_sites import write_site
 from fedward.config import DataSpec, Experiment
 from fedward.console.console import Console
 from fedward.methods.oneshot.discriminant import SHRINKAGES, chosen_shrinkage, discriminant
@@ -44,38 +44,6 @@ def oneshot(**changes: Any) -> Experiment:
 def at_hospitals(**changes: Any) -> Experiment:
     data = DataSpec(classes=CLASSES, image_size=16)
     return oneshot(**{"data": data, "synthetic": None, "minimum_replies": 1, **changes})
-
-
-def image(label: int, number: int) -> np.ndarray:
-    return np.random.default_rng([label, number]).integers(0, 256, (16, 16, 3), np.uint8)
-
-
-def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: int = 0) -> Path:
-    """Write a site with these training images of each class.
-
-    Their order is drawn, and further images do not change it.
-    """
-    arrays = {}
-    for split, numbers_by_class in (
-        ("train", numbers),
-        ("val", [range(900, 905)] * 3),
-        ("test", [range(950, 955)] * 3),
-    ):
-        pairs = [
-            (label, number)
-            for label, class_numbers in enumerate(numbers_by_class)
-            for number in class_numbers
-        ]
-        pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
-        arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
-        arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
-    folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / f"{name}.npz", **arrays)
-    labels = ", ".join(f"{number}: {label}" for number, label in enumerate(CLASSES))
-    (folder / f"{name}.yaml").write_text(
-        f"{{kind: npz, file: {name}.npz, labels: {{{labels}}}, max_rejected: 0.0}}"
-    )
-    return folder
 
 
 def measured(
@@ -128,9 +96,9 @@ def test_a_loaded_model_predicts(run: Path) -> None:
 def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
     """Two divisions of the same images agree, and with float64 features of all by hand."""
     whole = [range(12), range(20), range(8)]
-    write_site(tmp_path / "one", "site-1", whole)
-    write_site(tmp_path / "two", "site-1", [range(5), range(5, 20), []], seed=1)
-    write_site(tmp_path / "two", "site-2", [range(5, 12), range(5), range(8)], seed=2)
+    write_site(tmp_path / "one", "site-1", CLASSES, whole)
+    write_site(tmp_path / "two", "site-1", CLASSES, [range(5), range(5, 20), []], seed=1)
+    write_site(tmp_path / "two", "site-2", CLASSES, [range(5, 12), range(5), range(8)], seed=2)
     heads = []
     for name, sites in (("one", 1), ("two", 2)):
         names = [f"site-{number}" for number in range(1, sites + 1)]
@@ -200,9 +168,9 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
 def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
     common = [range(12), range(30)]
-    files_without = write_site(tmp_path / "without", "site-1", [*common, []])
-    files_with_few = write_site(tmp_path / "rare", "site-1", [*common, trial])
-    files_with_five = write_site(tmp_path / "enough", "site-1", [*common, range(5)])
+    files_without = write_site(tmp_path / "without", "site-1", CLASSES, [*common, []])
+    files_with_few = write_site(tmp_path / "rare", "site-1", CLASSES, [*common, trial])
+    files_with_five = write_site(tmp_path / "enough", "site-1", CLASSES, [*common, range(5)])
     without = measured(at_hospitals(), files_without, tmp_path / "a")
     rare = measured(at_hospitals(), files_with_few, tmp_path / "b")
     five = measured(at_hospitals(), files_with_five, tmp_path / "c")
@@ -222,7 +190,7 @@ def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
 
 def test_a_class_without_a_head_is_named(tmp_path: Path) -> None:
     """Run folder and console say which class is never predicted, why, and what to do."""
-    write_site(tmp_path / "files", "site-1", [range(12), range(20), range(4)])
+    write_site(tmp_path / "files", "site-1", CLASSES, [range(12), range(20), range(4)])
     output = StringIO()
     run = run_local(
         at_hospitals(),
@@ -249,7 +217,7 @@ def test_a_class_without_a_head_is_named(tmp_path: Path) -> None:
 def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
     answer = measured(
         at_hospitals(),
-        write_site(tmp_path / "f", "site-1", [range(4), range(3), [1]]),
+        write_site(tmp_path / "f", "site-1", CLASSES, [range(4), range(3), [1]]),
         tmp_path / "own",
     )
     assert not answer.arrays
@@ -258,7 +226,7 @@ def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
 
 
 def test_other_methods_keep_their_rare_classes(tmp_path: Path) -> None:
-    folder = write_site(tmp_path / "f", "site-1", [range(12), range(30), [1, 2]])
+    folder = write_site(tmp_path / "f", "site-1", CLASSES, [range(12), range(30), [1, 2]])
     experiment = tiny("fedavg", data=at_hospitals().data, synthetic=None)
     assert len(new_client("site-1", experiment, tmp_path / "own", [folder]).data.labelled) == 44
 

@@ -1,12 +1,11 @@
 """The ledger of sums: what oneshot and surveys revealed of nearly the same images."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from asking import requests, survey_requests
 from clients import new_client
+from drawn_sites import write_site
 from fedward.client.admission import Admission
 from fedward.client.site_data import DataSource
 from fedward.client.survey import counted_images, surveyed
@@ -232,35 +232,6 @@ def test_half_a_line_of_a_crash_is_no_answer(path):
 # --- attacks on a site
 
 
-def image(label: int, number: int) -> np.ndarray:
-    return np.random.default_rng([label, number]).integers(0, 256, (16, 16, 3), np.uint8)
-
-
-def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None = None) -> Path:
-    """Write a site with these images of each class: new ones come last, or all in random order."""
-    arrays = {}
-    for split, numbers_by_class in (
-        ("train", numbers),
-        ("val", [range(900, 905)] * 2),
-        ("test", [range(950, 955)] * 2),
-    ):
-        pairs = [
-            (label, number)
-            for label, class_numbers in enumerate(numbers_by_class)
-            for number in class_numbers
-        ]
-        if seed is None:
-            pairs.sort(key=lambda pair: pair[::-1])
-        else:
-            pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
-        arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
-        arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
-    folder.mkdir(parents=True)
-    np.savez(folder / "site.npz", **arrays)
-    (folder / f"{SITE}.yaml").write_text("{kind: npz, file: site.npz, labels: {0: A, 1: B}}")
-    return folder
-
-
 def job(method: str, **changes: Any) -> Experiment:
     base = {"data": DataSpec(name="own", classes=CLASSES, image_size=16), "net": "small_cnn_gn"}
     return (
@@ -305,8 +276,8 @@ def last_features(experiment: Experiment, site_folder: Path, files: Path) -> tor
 @pytest.fixture
 def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
     """Return a hospital's images before and after one more came."""
-    first = write_site(tmp_path / "before", [range(40), range(40)])
-    return first, write_site(tmp_path / "after", [range(41), range(40)])
+    first = write_site(tmp_path / "before", SITE, CLASSES, [range(40), range(40)], seed=None)
+    return first, write_site(tmp_path / "after", SITE, CLASSES, [range(41), range(40)], seed=None)
 
 
 @pytest.mark.proves(
@@ -334,14 +305,16 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
     answer = answer_of(experiment, site_folder, after, RUNS[2], DEFAULT)
     assert REFUSED in answer.meta["error"]
     assert not answer.arrays
-    shuffled = write_site(tmp_path / "shuffled", [range(41), range(40)], seed=2)
+    shuffled = write_site(tmp_path / "shuffled", SITE, CLASSES, [range(41), range(40)], seed=2)
     assert REFUSED in answer_of(experiment, site_folder, shuffled, RUNS[2], DEFAULT).meta["error"]
     larger = job("oneshot", data=DataSpec(name="own", classes=CLASSES, image_size=24))
     assert REFUSED in answer_of(larger, site_folder, after, RUNS[3], DEFAULT).meta["error"]
     for classes in (CLASSES[::-1], ("Z", *CLASSES)):
         other = job("oneshot", data=DataSpec(name="own", classes=classes, image_size=16))
         assert REFUSED in answer_of(other, site_folder, after, RUNS[3], DEFAULT).meta["error"]
-    one_among_many = write_site(tmp_path / "one among many", [range(41), range(80)])
+    one_among_many = write_site(
+        tmp_path / "one among many", SITE, CLASSES, [range(41), range(80)], seed=None
+    )
     answer = answer_of(experiment, site_folder, one_among_many, RUNS[3], DEFAULT)
     assert REFUSED in answer.meta["error"]
     assert "error" not in answer_of(experiment, site_folder, before, RUNS[4], DEFAULT).meta
@@ -357,7 +330,7 @@ def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after
 )
 def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
     before, after = before_and_after
-    many = write_site(tmp_path / "many", [range(80), range(40)])
+    many = write_site(tmp_path / "many", SITE, CLASSES, [range(80), range(40)], seed=None)
     experiment = job("survey")
     site_folder = tmp_path / "kit"
     first = answer_of(experiment, site_folder, before, RUNS[0], DEFAULT).meta
@@ -399,7 +372,7 @@ def test_a_survey_counts_the_images_that_its_ledger_holds(tmp_path, before_and_a
 def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     """Another label, another split: the sums of two classes differ by the one image."""
     experiment = job("survey")
-    one = write_site(tmp_path / "one", [range(40), range(40)])
+    one = write_site(tmp_path / "one", SITE, CLASSES, [range(40), range(40)], seed=None)
     source = DataSource(SITE, experiment, tmp_path / "own", [one])
     data = source.whole()
     labelled = data.labelled
