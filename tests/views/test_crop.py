@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Generator, Tensor
 
-from fedward.errors import DataError
 from fedward.views.crop import Draw, apply, crop, draw
 
 grid = settings(max_examples=50)
@@ -182,16 +181,6 @@ def test_an_empty_batch_is_fine(flip: bool) -> None:
 def test_sides_below_seven_stay(shape: tuple[int, int]) -> None:
     images = noise(8, 3, *shape)
     assert torch.equal(crop(images, seeded(0), flip=False), images)
-
-
-def test_other_tensors_are_refused() -> None:
-    for images in (
-        torch.zeros(3, 8, 8),
-        torch.zeros(2, 4, 8, 8),
-        torch.zeros(2, 3, 8, 8, dtype=torch.uint8),
-    ):
-        with pytest.raises(DataError, match="views"):
-            crop(images, seeded(0), flip=True)
 
 
 @pytest.mark.gpu
