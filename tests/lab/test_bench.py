@@ -117,7 +117,7 @@ def test_missing_data_is_named_before_anything_runs(
 def test_ctrl_c_says_that_finished_runs_are_kept(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*stages: object, workers: int) -> None:
+    def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedward.lab.bench.runs.run_all", interrupted)

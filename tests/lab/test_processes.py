@@ -18,6 +18,7 @@ import pytest
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
 from fedward.lab import processes
 from fedward.lab.processes import PRELOADED, fork_server, run_all
+from waiting import appears
 
 
 def square(number: int) -> str:
@@ -69,24 +70,48 @@ def test_only_processes_of_the_calls_are_ended(tmp_path: Path) -> None:
         other.join()
 
 
-def test_a_stage_without_calls_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_calls_import_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(modules: Sequence[str]) -> None:
         raise AssertionError("the fork server is started")
 
     monkeypatch.setattr("fedward.lab.processes.fork_server", started)
-    run_all({}, {}, workers=2)
+    run_all({}, workers=2)
 
 
-def test_a_failing_run_is_the_error_after_all_stages_ran(
+def test_a_failing_run_is_the_error_after_those_that_wait_for_it_ran(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    calls = {"second": partial(square, 3), "first": partial(square, 2), "third": partial(square, 4)}
     with pytest.raises(DataError, match="number 2"):
-        run_all(
-            {"first": partial(square, 2)},
-            {"second": partial(square, 3), "third": partial(square, 4)},
-            workers=1,
-        )
-    assert capsys.readouterr().out.splitlines()[1:] == ["1/2 second: three", "2/2 third: 16"]
+        run_all(calls, 1, {"second": ["first", "of another study"], "third": ["second"]})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("1/3 first: number 2: expected another")
+    assert lines[1:] == ["2/3 second: three", "3/3 third: 16"]
+
+
+def begin_and_wait_for(folder: Path, own: str, other: str) -> str:
+    """End once another call has begun: both run at the same time, or this one never ends."""
+    (folder / own).touch()
+    assert appears((folder / other).exists)
+    return "met"
+
+
+def test_a_free_process_takes_a_later_call_whose_turn_has_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = {
+        "long": partial(begin_and_wait_for, tmp_path, "long", "free"),
+        "waits": partial(square, 4),
+        "free": partial(begin_and_wait_for, tmp_path, "free", "long"),
+    }
+    run_all(calls, 2, {"waits": ["long", "free"]})
+    assert capsys.readouterr().out.splitlines()[-1] == "3/3 waits: 16"
+
+
+def test_calls_that_wait_for_each_other_are_an_error() -> None:
+    calls = {"one": partial(square, 4), "two": partial(square, 5)}
+    with pytest.raises(ValueError, match="wait for each other: one, two"):
+        run_all(calls, 1, {"one": ["two"], "two": ["one"]})
 
 
 def interrupt(folder: Path, number: int) -> str:

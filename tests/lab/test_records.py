@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,18 +303,24 @@ def test_a_folder_that_was_changed_is_noticed(work: Bench, file: Path) -> None:
 def test_recorded_cells_do_not_run_again(
     work: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[list[str]] = []
-    monkeypatch.setattr(
-        "fedward.lab.bench.runs.run_all", lambda *stages, workers: ran.extend(map(list, stages))
-    )
+    ran: list[str] = []
+    order: dict[str, list[str]] = {}
+
+    def note(
+        calls: Mapping[str, partial[str]], workers: int, after: Mapping[str, list[str]]
+    ) -> None:
+        ran.extend(calls)
+        order.update(after)
+
+    monkeypatch.setattr("fedward.lab.bench.runs.run_all", note)
     work.run(work.study.cells(), 1)
-    references = [f"references of all lower seed {seed}" for seed in (1, 2)]
-    assert ran == [references]
+    assert ran == [f"references of all lower seed {seed}" for seed in (1, 2)]
     other = Bench(work.study, tmp_path, work.site_files, work.file, {"learning_rate": 0.5})
-    other.run([Cell("all", "warm", 1), Cell("all", "lower", 1)], 1)
-    assert ran[1:3] == [["all lower seed 1"], ["all warm seed 1"]], (
-        "other settings; first weights come first"
-    )
+    ran.clear()
+    other.run([Cell("all", row, seed) for row in ("warm", "lower") for seed in (1, 2)], 1)
+    one_seed = ["all warm seed {}", "all lower seed {}", "references of all lower seed {}"]
+    assert ran == [name.format(seed) for seed in (1, 2) for name in one_seed]
+    assert order["all warm seed 2"] == ["all lower seed 2"], "its first weights"
 
 
 def removed(work: Bench, settings: dict[str, Any], folder: Path) -> Bench:

@@ -14,13 +14,20 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
+from types import MappingProxyType
 
 from fedward.errors import RunError, option
 
@@ -79,30 +86,29 @@ def _end_with_the_command() -> None:
         os._exit(1)
 
 
-def run_all(*stages: Mapping[str, partial[str]], workers: int) -> None:
+def run_all(
+    calls: Mapping[str, partial[str]],
+    workers: int,
+    after: Mapping[str, Collection[str]] = MappingProxyType({}),
+) -> None:
     """Make all calls in several processes, and print each result as it arrives.
 
-    The stages follow one another. A call that fails stops neither the other calls nor the next
-    stage: if the command is repeated, their work is done already.
+    A free process takes the first call whose turn has come. A call that fails stops no other: if
+    the command is repeated, their work is done already.
 
     Args:
-        stages: name -> call.
+        calls: name -> call, in the order in which they begin.
         workers: number of processes.
+        after: name -> names of the calls that must have ended before it begins, whether they failed
+            or not. A call of another name is not waited for.
 
     Raises:
         RunError: a process was killed; the other processes are ended at once, as by Ctrl-C.
-        Exception: the first error of a call, after all stages.
+        ValueError: calls wait for each other.
+        Exception: the first error of a call, after all others have ended.
     """
-    errors = [error for stage in stages for error in _errors_of(stage, workers)]
-    if errors:
-        raise errors[0]
-
-
-def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseException]:
-    """Make the calls of a stage and return the errors of those that failed."""
     if not calls:  # The fork server would import much for nothing.
-        return []
-    errors: list[BaseException] = []
+        return
     children_of_others = multiprocessing.active_children()
     environment = dict(os.environ)
     with ProcessPoolExecutor(
@@ -112,26 +118,51 @@ def _errors_of(calls: Mapping[str, partial[str]], workers: int) -> list[BaseExce
         initargs=(environment,),
     ) as pool:
         try:
-            name_of = {pool.submit(call): name for name, call in calls.items()}
-            for number, future in enumerate(as_completed(name_of), 1):
-                error = future.exception()
-                # If the pool is broken, no call can end any more, not only this one.
-                if isinstance(error, BrokenProcessPool):
-                    raise RunError(
-                        f"{workers} processes",
-                        f"Run it again with fewer workers ({option('workers')}): "
-                        "finished runs are kept, begun ones go on.",
-                        expected="each to live until its runs have ended",
-                        found="one was killed, as happens when memory runs out",
-                    ) from error
-                result = error or future.result()
-                print(f"{number}/{len(calls)} {name_of[future]}: {result}", flush=True)
-                if error:
-                    errors.append(error)
-        except BaseException:
+            errors = _errors_of(pool, calls, workers, after)
+        except BaseException as error:
             # Otherwise the pool would wait until each process has finished its calls.
             for process in multiprocessing.active_children():
                 if process not in children_of_others:
                     process.terminate()
+            # If the pool is broken, no call can end any more, not only that of the killed process.
+            if isinstance(error, BrokenProcessPool):
+                raise RunError(
+                    f"{workers} processes",
+                    f"Run it again with fewer workers ({option('workers')}): "
+                    "finished runs are kept, begun ones go on.",
+                    expected="each to live until its runs have ended",
+                    found="one was killed, as happens when memory runs out",
+                ) from error
             raise
+    if errors:
+        raise errors[0]
+
+
+def _errors_of(
+    pool: Executor,
+    calls: Mapping[str, partial[str]],
+    workers: int,
+    after: Mapping[str, Collection[str]],
+) -> list[BaseException]:
+    """Make the calls, as :func:`run_all` says, and return the errors of those that failed."""
+    waiting = dict(calls)
+    running: dict[Future[str], str] = {}
+    errors: list[BaseException] = []
+    ended = 0
+    while waiting or running:
+        not_ended = {*waiting, *running.values()}
+        ready = [name for name in waiting if not_ended.isdisjoint(after.get(name, ()))]
+        if not ready and not running:
+            raise ValueError(f"calls that wait for each other: {', '.join(waiting)}")
+        for name in ready[: workers - len(running)]:
+            running[pool.submit(waiting.pop(name))] = name
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            ended += 1
+            name = running.pop(future)
+            error = future.exception()
+            if isinstance(error, BrokenProcessPool):
+                raise error
+            print(f"{ended}/{len(calls)} {name}: {error or future.result()}", flush=True)
+            if error:
+                errors.append(error)
     return errors

@@ -74,6 +74,8 @@ class Bench:
     def run(self, cells: Sequence[Cell], workers: int) -> None:
         """Run the cells without a kept result of the same settings; keep each result at once.
 
+        One seed runs after the other, so that a study that is stopped has whole repetitions.
+
         Raises:
             ConfigError: a run in ``out`` has other settings, first weights or images, or
                 ``changes`` has a setting that no row's method has.
@@ -86,22 +88,28 @@ class Bench:
         for cell in missing:
             # Known before the processes start, so that none reads the files again.
             self.drawn(cell)
-        stages = []
-        for rows in self.study.stages():
-            # The page's own row comes after those that its reports compare it with.
-            for is_own in (False, True):
-                of_stage = [
-                    cell
-                    for cell in missing
-                    if cell.row in rows and (cell.row == self.study.own) == is_own
-                ]
-                if of_stage:
-                    stages.append({str(cell): partial(self.run_cell, cell) for cell in of_stage})
         references = missing_references(self, cells)
-        stages.append(
-            {f"references of {cell}": partial(run_references, self, cell) for cell in references}
-        )
-        run_all(*stages, workers=workers)
+        calls: dict[str, partial[str]] = {}
+        for seed in dict.fromkeys(cell.seed for cell in cells):
+            for cell in missing:
+                if cell.seed == seed:
+                    calls[str(cell)] = partial(self.run_cell, cell)
+            for cell in references:
+                if cell.seed == seed:
+                    calls[f"references of {cell}"] = partial(run_references, self, cell)
+        run_all(calls, workers, {str(cell): self._runs_after(cell) for cell in missing})
+
+    def _runs_after(self, cell: Cell) -> list[str]:
+        """Return the names of the cells that must have ended before a cell begins.
+
+        Its weights or labels come from some. The report of the page's own row shows others, unless
+        they begin with that row themselves.
+        """
+        stage_of = {row: stage for stage, rows in enumerate(self.study.stages()) for row in rows}
+        in_report = [
+            other for other in self._baselines(cell) if stage_of[other.row] <= stage_of[cell.row]
+        ]
+        return [str(other) for other in (*self._begins_with(cell), *in_report)]
 
     def require_known_changes(self) -> None:
         """Raise ConfigError if ``changes`` has a setting that no row's method has."""
@@ -195,7 +203,12 @@ class Bench:
         return ", ".join(f"{metric} {values[metric]:.3f}" for metric in self.study.metrics)
 
     def compared(self, cell: Cell) -> list[Path]:
-        """Return the finished runs beside which the report of a cell shows its own.
+        """Return the finished runs beside which the report of a cell shows its own."""
+        baselines = self._baselines(cell)
+        return [run.folder for other in baselines for run in self.finished_runs(other)]
+
+    def _baselines(self, cell: Cell) -> list[Cell]:
+        """Return the cells that the report of a cell compares it with.
 
         They are those of few labels and of sites alone with the same seed, variant and site files.
         Only reports of the row that a page is about compare runs.
@@ -203,15 +216,15 @@ class Bench:
         row = self.study.rows[cell.row]
         if cell.row != self.study.own or cell.doubled or row.alone:
             return []
-        folders = []
+        baselines = []
         for other in self.study.rows_of(cell.variant):
             is_baseline = other == self.study.lower or self.study.rows[other].alone
             other_cell = cell._replace(row=other)
             if other == cell.row or not is_baseline:
                 continue
             if self.study.folder(other_cell) == self.study.folder(cell):
-                folders += [run.folder for run in self.finished_runs(other_cell)]
-        return folders
+                baselines.append(other_cell)
+        return baselines
 
     def drawn(self, cell: Cell) -> Drawn:
         """Return which images a cell uses, and what differs between its seed and the row's others.
