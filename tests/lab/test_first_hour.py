@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 
 from fedward.cli import main
+from fedward.runs.judge import judge
 from fedward.runs.run import Run
-from fedward.runs.verdict import Verdict
 
 COUNT = 96
 SIDE = 32
@@ -137,7 +137,7 @@ def test_own_images_become_a_report_and_a_model_that_answers(
     words = [word for setting in settings for word in ("--set", setting)]
     assert main(["run", "fedavg", "--site-files", "sites", "--out", "run", *words]) == 0
     assert (tmp_path / "run" / "report.html").exists()
-    verdict = Verdict.of(Run.load(tmp_path / "run"))
+    verdict = judge(Run.load(tmp_path / "run"))
     tested = verdict.tested.images
     # An uncertain finding leaves its image without a label.
     assert tested == (22 if kind is findings else 24)

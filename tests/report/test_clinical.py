@@ -17,7 +17,7 @@ from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, clinical_figures, write_report
 from fedward.report.clinical import Answers, Clinical
-from fedward.runs.verdict import Verdict
+from fedward.runs.judge import judge
 
 ROUNDS = 2
 
@@ -108,7 +108,7 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
         f"it is {sure.mean() * 100:.0f}\N{NO-BREAK SPACE}% sure, and is right for "
         f"{right.mean() * 100:.0f} of 100" in page.by_id["confidence"]
     )
-    for wanted, referred in Verdict.of(Run.load(folder)).referred:
+    for wanted, referred in judge(Run.load(folder)).referred:
         kept = sure >= np.quantile(sure, referred)
         assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
 

@@ -31,9 +31,9 @@ from fedward.report import write_report
 from fedward.report.clinical import Clinical
 from fedward.runs import verdict_words
 from fedward.runs.choices import Choices
+from fedward.runs.judge import judge
 from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
-from fedward.runs.verdict import Verdict
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 from running import run_local
@@ -350,7 +350,7 @@ def test_synthetic_images_have_one_class(tmp_path, capsys):
 def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
     """Two sites a little above 0.5 are what a model that guesses reaches every fourth time."""
     run = Run.load(finished)
-    verdict = Verdict.of(run)
+    verdict = judge(run)
     assert verdict
     assert verdict.auroc
     assert not verdict.auroc.is_interval

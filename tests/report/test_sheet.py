@@ -17,7 +17,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, write_report
 from fedward.report.clinical import Clinical
 from fedward.runs.choices import site_test_values
-from fedward.runs.verdict import Verdict
+from fedward.runs.judge import judge
 
 ROUNDS = 2
 
@@ -72,7 +72,7 @@ def test_limits_name_what_is_missed_or_was_not_tested(folder):
 
 
 def test_both_pages_say_which_classes_are_found_least(folder):
-    lowest = Verdict.of(Run.load(folder)).classes[:4]
+    lowest = judge(Run.load(folder)).classes[:4]
     for name in ("clinician.html", "report.html"):
         page = Page((folder / name).read_text(encoding="utf-8"))
         assert lowest[0].name == "SCC"
@@ -232,7 +232,7 @@ def test_a_human_is_asked_by_finding(tmp_path):
     keep_one_site(folder, findings)
     page = sheet(folder)
     assert f"{every} for Edema, Hernia." in page.text
-    found = {one.name: one for one in Verdict.of(Run.load(folder)).findings}
+    found = {one.name: one for one in judge(Run.load(folder)).findings}
     assert (found["Mass"].referred[-1], found["Hernia"].referred[-1]) == (0, None)
     assert 0 < found["Edema"].referred[-1] < 1
     assert "Mass: its answer, yes or no, is right for 95 of 100 images or more" in page.text

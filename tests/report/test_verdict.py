@@ -14,8 +14,8 @@ from fedward.report import Run
 from fedward.report.origin import origin
 from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
+from fedward.runs.judge import judge
 from fedward.runs.over_sites import over_sites
-from fedward.runs.verdict import Verdict
 
 KEY = "balanced_accuracy"
 
@@ -87,7 +87,7 @@ def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, fo
         write_run(tmp_path / "run", rounds=4, sites=SITES[:3]),
         values.get,
     )
-    verdict = Verdict.of(Run.load(folder))
+    verdict = judge(Run.load(folder))
     assert verdict.level == found
     assert verdict_words.lead(verdict) == begin
 
@@ -96,7 +96,7 @@ def test_classes_never_recognised_are_named_first(tmp_path):
     """A class that one site recognises once is not among them, nor is one without test images."""
     folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
     changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
-    verdict = Verdict.of(Run.load(folder))
+    verdict = judge(Run.load(folder))
     blind = "but it recognises none of the test images of MEL, DF."
     assert verdict_words.lead(verdict) == f"Better than always answering “MEL”, {blind}"
     assert verdict.level == "mixed"

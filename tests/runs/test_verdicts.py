@@ -27,6 +27,7 @@ from fedward.inference.model import TrainedModel
 from fedward.label_kinds import ONE_LABEL
 from fedward.report.sheet import render_sheet
 from fedward.runs import verdict_words
+from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.verdict import Level, Verdict
@@ -214,7 +215,7 @@ def _check_card(verdict: Verdict, card: str) -> None:
 def test_no_two_statements_contradict(federation: Federation) -> None:
     with TemporaryDirectory() as folder:
         run, right, evaluated = write(Path(folder), federation)
-        verdict = Verdict.of(run)
+        verdict = judge(run)
         page = re.sub("<style>.*?</style>|<.*?>", " ", render_sheet(run), flags=re.DOTALL)
         sheet = html.unescape(" ".join(page.split()))
         card = _card(run, federation.round)
@@ -249,7 +250,7 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
 def verdict_of(federation: Federation) -> Verdict:
     with TemporaryDirectory() as folder:
         run, _, _ = write(Path(folder), federation)
-        verdict = Verdict.of(run)
+        verdict = judge(run)
     assert verdict is not None
     return verdict
 
@@ -312,13 +313,13 @@ def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() ->
     counts = [[9, 40, 40, 40], [40, 40, 9, 40]]
     federation = Federation(counts, 9.0, False, 0, 0, 0, images_of_a_patient=3)
     verdict = verdict_of(federation)
-    assert verdict.few_patients == ("A", "C")
+    assert verdict.classes_of_few_patients == ("A", "C")
     assert verdict_words.about_images(verdict) == (
         "They allow for patients and lesions with several images. They are wide where a site "
         "tested fewer than five patients of a class, whose images count as one: A, C."
     )
     many = verdict_of(federation._replace(images=[[40] * 4]))
-    assert many.few_patients == ()
+    assert many.classes_of_few_patients == ()
     assert "count as one" not in verdict_words.about_images(many)
 
 
@@ -483,7 +484,7 @@ def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> No
     assert ("is right less often for" in verdict_words.lead(verdict)) == bool(verdict.low_subgroups)
     assert not verdict.low_subgroups or verdict.level != "good"
     assert ("counted as independent" in sheet) == (
-        len(verdict.by_patient) < len(verdict.tested.evaluated)
+        len(verdict.clustered_sites) < len(verdict.tested.evaluated)
     )
     if federation.images_of_a_patient > 1 and has_counts:
         overall = verdict.overall

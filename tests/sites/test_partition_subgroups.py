@@ -20,8 +20,8 @@ from fedward.lab.partition.arguments import add_arguments
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted, command_of
+from fedward.runs.judge import judge
 from fedward.runs.run import Run
-from fedward.runs.verdict import Verdict
 from fedward.sites import load_site
 from fedward.sites.subgroups import NOT_STATED
 
@@ -96,7 +96,7 @@ def test_a_run_reports_the_groups_if_the_policy_lets_them_out(
     changes = ["rounds=1", "images_per_round=16", "participants=null", "net=small_cnn"]
     settings = [word for change in changes for word in ("--set", change)]
     assert cli.main(["run", "fedavg", "--site-files", "s", *settings, "--out", "r"]) == 0
-    counted = {group.title for group in Verdict.of(Run.load(Path("r"))).subgroups}
+    counted = {group.title for group in judge(Run.load(Path("r"))).subgroups}
     report = Path("r/report.html").read_text()
     if allowed:
         assert {"female (sex)", "Male (sex)", "40-64 (age)"} <= counted

@@ -9,10 +9,10 @@ from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
 from fedward.runs import verdict_words
 from fedward.runs.exchanges import took_no_step
+from fedward.runs.judge import judge
 from fedward.runs.outcome import Outcome, ending, outcome
 from fedward.runs.run import Run
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
-from fedward.runs.verdict import Verdict
 from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
@@ -241,7 +241,7 @@ class Console(Listener):
 
 def _verdict(folder: Path, test: Outcome) -> str:
     """Return the verdict's first sentence, with the number that it follows from."""
-    verdict = Verdict.of(Run.load(folder))
+    verdict = judge(Run.load(folder))
     if verdict is None:
         return ""
     title = "verdict on synthetic images" if test.synthetic else "verdict"

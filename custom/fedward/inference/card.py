@@ -14,6 +14,7 @@ from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
 from fedward.runs import verdict_words
 from fedward.runs.about import NOT_STATED, About, with_titles
+from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.sentences import named
@@ -195,7 +196,7 @@ class ModelCard:
 
     @cached_property
     def _verdict(self) -> Verdict | None:
-        return Verdict.of(self.run, self.round)
+        return judge(self.run, self.round)
 
     def _judgement(self) -> str:
         if self._verdict is None:

@@ -8,6 +8,7 @@ from fedward.evaluation.selection import mean
 from fedward.runs import run as run_folder
 from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.judge import judge
 from fedward.runs.outcome import Outcome, outcome
 from fedward.runs.verdict import Verdict
 from fedward.storage.outputs import REPORT, SHEET
@@ -92,7 +93,7 @@ class Run(run_folder.Run):
 
         None where no site measured the model on test images.
         """
-        return Verdict.of(self)
+        return judge(self)
 
     @property
     def _choices(self) -> Choices:

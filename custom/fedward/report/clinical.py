@@ -18,8 +18,9 @@ from fedward.report import clinical_figures as figures
 from fedward.report.shades import shade
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
+from fedward.runs.site_counts import SiteCounts
 from fedward.runs.subgroups import Subgroup
-from fedward.runs.verdict import WANTED, counts_by_site
+from fedward.runs.verdict import WANTED
 
 _CURVES = 20
 """Number of classes that have curves, those with the most images."""
@@ -273,7 +274,7 @@ class Clinical:
     @classmethod
     def of(cls, run: Run, round_: int | None) -> "Clinical | None":
         """Read the counts of the model after ``round_`` rounds; None where no site reports any."""
-        by_site = counts_by_site(run, round_)
+        by_site = SiteCounts.of(run, round_).by_site
         if not by_site:
             return None
         pooled = Answers("All sites", run.classes, AnswerCounts.merged(list(by_site.values())))

@@ -16,6 +16,7 @@ from fedward.report.sites import Sites
 from fedward.runs import verdict_words
 from fedward.runs.about import spelled_out
 from fedward.runs.choices import Choices, site_test_values
+from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.sentences import lowest_and_highest
@@ -72,7 +73,7 @@ class KeyResults:
         others: OtherRuns,
     ) -> "KeyResults":
         """Collect the first screen from the report's other sections."""
-        verdict = Verdict.of(run, choices.reported, others.against)
+        verdict = judge(run, choices.reported, others.against)
         warnings = _warnings(run, choices, sites, verdict)
         findings = words.headline(choices, run.unit)
         if verdict:

@@ -13,6 +13,7 @@ from fedward.report.template import template
 from fedward.runs import verdict_words
 from fedward.runs.about import About, spelled_out, with_titles
 from fedward.runs.choices import Choices
+from fedward.runs.judge import judge
 from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
@@ -79,7 +80,7 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
     choices = Choices.of(run, run.key_metric)
     sites = site_lines(run)
     clinical = Clinical.of(run, choices.reported)
-    verdict = Verdict.of(run, choices.reported, OtherRuns.of(run, others).against)
+    verdict = judge(run, choices.reported, OtherRuns.of(run, others).against)
     judgement = Judgement.of(verdict) if verdict else None
     classes: Sequence[ClassRates] = clinical.pooled.lines if clinical else ()
     shown = sorted(classes, key=lambda line: -line.images)[:_LINES]

@@ -395,7 +395,7 @@ def about_images(verdict: Verdict) -> str:
     """Return whether intervals allow for images of one patient; empty where patients count."""
     if verdict.unit != "image":
         return ""
-    clustered = len(verdict.by_patient)
+    clustered = len(verdict.clustered_sites)
     if not clustered:
         return (
             "Images are counted as independent, so intervals are too narrow where a patient has "
@@ -408,10 +408,10 @@ def about_images(verdict: Verdict) -> str:
             f"{count(len(verdict.tested.evaluated), 'site')}; elsewhere images are counted as "
             "independent."
         )
-    if verdict.few_patients:
+    if verdict.classes_of_few_patients:
         text += (
             " They are wide where a site tested fewer than five patients of a class, whose images "
-            f"count as one: {listed(verdict.few_patients)}."
+            f"count as one: {listed(verdict.classes_of_few_patients)}."
         )
     return text
 
