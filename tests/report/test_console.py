@@ -13,9 +13,9 @@ from fedward.console.console import WIDTH, Console
 from fedward.console.listener import Start
 from fedward.evaluation.selection import kept_round
 from fedward.report import Run
-from fedward.runs import verdict_words
 from fedward.runs.judge import judge
 from fedward.runs.outcome import outcome
+from fedward.runs.verdict_words import in_short
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -110,7 +110,7 @@ def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
     assert f"test: {test.metric} {test.value:.3f} after round 3 ({images})" in lines
     start = next(place for place, line in enumerate(lines) if line.startswith("verdict: "))
     said = " ".join(line.strip() for line in lines[start:-1])
-    assert said.startswith(f"verdict: {verdict_words.lead(judge(Run.load(folder)))}")
+    assert said.startswith(f"verdict: {in_short.lead(judge(Run.load(folder)))}")
     assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
 
 
@@ -125,7 +125,7 @@ def test_synthetic_images_are_named_wherever_numbers_of_them_are(tmp_path):
     assert test.tested == f"{test.images} synthetic images"
     end = " ".join(line.strip() for line in lines)
     assert f"(mean of {len(SITES)} sites, {test.images} synthetic images)" in end
-    lead = verdict_words.lead(judge(Run.load(folder)))
+    lead = in_short.lead(judge(Run.load(folder)))
     assert f"verdict on synthetic images: {lead}" in end
 
 

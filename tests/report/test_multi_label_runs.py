@@ -29,11 +29,11 @@ from fedward.lab.local import LocalTransport
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.report import write_report
 from fedward.report.clinical import Clinical
-from fedward.runs import verdict_words
 from fedward.runs.choices import Choices
 from fedward.runs.judge import judge
 from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
+from fedward.runs.verdict_words import in_short
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 from running import run_local
@@ -369,6 +369,6 @@ def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
     for mean, better in ((0.5 + 0.9 * verdict.luck, False), (0.5 + 1.1 * verdict.luck, True)):
         other = replace(verdict, auroc=over_sites([mean, mean], "auroc_macro"))
         assert other.is_above_baseline == better
-        assert verdict_words.lead(other).startswith("Better than") == better
+        assert in_short.lead(other).startswith("Better than") == better
     alarm = replace(verdict, alarms=("Edema",))
-    assert "it sees Edema in more than half of the images without it" in verdict_words.lead(alarm)
+    assert "it sees Edema in more than half of the images without it" in in_short.lead(alarm)

@@ -13,9 +13,9 @@ from fedward.evaluation.intervals import proportion_interval
 from fedward.report import Run
 from fedward.report.origin import origin
 from fedward.report.sheet import render_sheet
-from fedward.runs import verdict_words
 from fedward.runs.judge import judge
 from fedward.runs.over_sites import over_sites
+from fedward.runs.verdict_words import in_short
 
 KEY = "balanced_accuracy"
 
@@ -89,7 +89,7 @@ def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, fo
     )
     verdict = judge(Run.load(folder))
     assert verdict.level == found
-    assert verdict_words.lead(verdict) == begin
+    assert in_short.lead(verdict) == begin
 
 
 def test_classes_never_recognised_are_named_first(tmp_path):
@@ -98,7 +98,7 @@ def test_classes_never_recognised_are_named_first(tmp_path):
     changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value)
     verdict = judge(Run.load(folder))
     blind = "but it recognises none of the test images of MEL, DF."
-    assert verdict_words.lead(verdict) == f"Better than always answering “MEL”, {blind}"
+    assert in_short.lead(verdict) == f"Better than always answering “MEL”, {blind}"
     assert verdict.level == "mixed"
 
 

@@ -26,11 +26,20 @@ from fedward.inference.card import ModelCard
 from fedward.inference.model import TrainedModel
 from fedward.label_kinds import ONE_LABEL
 from fedward.report.sheet import render_sheet
-from fedward.runs import verdict_words
 from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
 from fedward.runs.run import Run
 from fedward.runs.verdict import Level, Verdict
+from fedward.runs.verdict_words import (
+    advice,
+    coverage,
+    for_clinicians,
+    in_percent,
+    in_short,
+    reasons,
+    trust,
+)
+from fedward.runs.verdict_words.shares import of_hundred
 from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
@@ -179,7 +188,7 @@ def _counted(images: int) -> str:
 
 def _check_card(verdict: Verdict, card: str) -> None:
     """All shares of the card's tables are the verdict's, in the verdict's order."""
-    assert verdict_words.lead(verdict) in card
+    assert in_short.lead(verdict) in card
     rows = [line.strip("| ").split(" | ") for line in card.splitlines() if line.startswith("| ")]
     overall = verdict.overall
     assert overall
@@ -259,8 +268,8 @@ def test_one_image_is_in_the_singular() -> None:
     verdict = verdict_of(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
     image = Measured.of_counts("A", 1, 1)
     one = replace(verdict, overall=image, classes=(image,))
-    assert verdict_words.short(one).startswith("Right for 100.0 % of 1 test image.")
-    assert "it finds 100.0\u00a0% of the 1 test image of A " in verdict_words.weakest(one)
+    assert in_short.line(one).startswith("Right for 100.0 % of 1 test image.")
+    assert "it finds 100.0\u00a0% of the 1 test image of A " in in_percent.weakest(one)
 
 
 @pytest.mark.parametrize(("right", "named"), [(880, 90), (920, 95)])
@@ -269,8 +278,8 @@ def test_the_surest_answers_are_right_for_no_fewer_than_all_answers(right: int, 
     # Nothing tells right answers from wrong ones, so no share of the surest ones is better.
     confidence = ConfidenceHistogram.of_answers(np.full(1000, 0.97), np.arange(1000) < right)
     overall = Measured.of_counts("", right, 1000)
-    advice = verdict_words.ask_human(replace(verdict, overall=overall, confidence=confidence))
-    assert f"not even its surest answers are shown to be right for {named} of 100" in advice
+    advised = advice.ask_human(replace(verdict, overall=overall, confidence=confidence))
+    assert f"not even its surest answers are shown to be right for {named} of 100" in advised
 
 
 def test_a_better_model_never_needs_more_of_a_human() -> None:
@@ -289,9 +298,9 @@ def test_a_better_model_never_needs_more_of_a_human() -> None:
             confidence=answers,
             design_effect=1.0,
         )
-        advice = verdict_words.ask_human(one)
-        share = re.match(r"Ask a human about the (\d+) of 100", advice)
-        if advice.startswith("Ask a human about every"):
+        advised = advice.ask_human(one)
+        share = re.match(r"Ask a human about the (\d+) of 100", advised)
+        if advised.startswith("Ask a human about every"):
             to_read.append(100)
         else:
             to_read.append(int(share[1]) if share else 0)
@@ -304,8 +313,8 @@ def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
     weak = Measured.of_counts("A", 3, 90)
     verdict = replace(verdict_of(federation), level="mixed", exclusive=False, classes=(weak,))
     assert [one.title for one in verdict.low_subgroups] == ["women (sex)"]
-    assert verdict_words.why_ask_always(verdict) == "it finds less in women (sex)"
-    assert "it finds fewer than half of the images of A (3 of 90)" in verdict_words.lead(verdict)
+    assert reasons.why_ask_always(verdict) == "it finds less in women (sex)"
+    assert "it finds fewer than half of the images of A (3 of 90)" in in_short.lead(verdict)
 
 
 def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() -> None:
@@ -314,13 +323,13 @@ def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() ->
     federation = Federation(counts, 9.0, False, 0, 0, 0, images_of_a_patient=3)
     verdict = verdict_of(federation)
     assert verdict.classes_of_few_patients == ("A", "C")
-    assert verdict_words.about_images(verdict) == (
+    assert coverage.about_images(verdict) == (
         "They allow for patients and lesions with several images. They are wide where a site "
         "tested fewer than five patients of a class, whose images count as one: A, C."
     )
     many = verdict_of(federation._replace(images=[[40] * 4]))
     assert many.classes_of_few_patients == ()
-    assert "count as one" not in verdict_words.about_images(many)
+    assert "count as one" not in coverage.about_images(many)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +355,7 @@ def test_confidence_is_trusted_as_far_as_the_answers_show(
     confidence = ConfidenceHistogram.of_answers(np.full(images, 0.9), np.arange(images) < right)
     overall = Measured.of_counts("", right, images)
     one = replace(verdict, level=level, overall=overall, confidence=confidence)
-    assert verdict_words.trust(one).startswith(said)
+    assert trust.sentence(one).startswith(said)
 
 
 def test_confidence_that_is_right_on_average_alone_is_not_trusted() -> None:
@@ -358,41 +367,38 @@ def test_confidence_that_is_right_on_average_alone_is_not_trusted() -> None:
     assert confidence.calibration_error == pytest.approx(0.2)
     overall = Measured.of_counts("", 1500, 2000)
     one = replace(verdict, level="mixed", overall=overall, confidence=confidence)
-    assert verdict_words.trust(one).startswith("Only as a whole, ")
+    assert trust.sentence(one).startswith("Only as a whole, ")
 
 
 def test_one_class_and_one_site_are_in_the_singular() -> None:
     federation = Federation([[40, 40, 40, 0]] * 3, 9.0, False, lazy=1, absent=1, seed=0)
     one = verdict_of(federation)
-    assert verdict_words.lead(one) == (
+    assert in_short.lead(one) == (
         "Better than always answering “A”, but it was not tested for D; not every site trained it; "
         "it was not tested at every site."
     )
-    assert (
-        "Not tested: D (1 of 4 classes). Images of this class are in"
-        in verdict_words.not_tested(one)
-    )
-    assert verdict_words.took_no_part(one) == (
+    assert "Not tested: D (1 of 4 classes). Images of this class are in" in coverage.not_tested(one)
+    assert coverage.took_no_part(one) == (
         "1 of 3 sites never trained (s0): the model has seen none of its images. 1 of 3 sites did "
         "not evaluate the model (s0): its images are in no number."
     )
     two = verdict_of(federation._replace(images=[[40, 40, 0, 0]] * 3, lazy=2, absent=2))
-    assert "Images of these classes are in no number" in verdict_words.not_tested(two)
-    assert "none of their images" in verdict_words.took_no_part(two)
-    assert "(s0, s1): their images are in no number" in verdict_words.took_no_part(two)
+    assert "Images of these classes are in no number" in coverage.not_tested(two)
+    assert "none of their images" in coverage.took_no_part(two)
+    assert "(s0, s1): their images are in no number" in coverage.took_no_part(two)
 
 
 def test_images_of_an_untested_finding_are_tested_for_the_others() -> None:
     federation = Federation([[40, 40, 40, 0]] * 2, 9.0, False, 0, 0, 0)
     verdict = replace(verdict_of(federation), exclusive=False)
-    assert verdict_words.not_tested(verdict) == (
+    assert coverage.not_tested(verdict) == (
         "Not tested: D (1 of 4 classes). No number says how often it finds this class."
     )
 
 
 def _check_levels(verdict: Verdict) -> None:
     """A good verdict leaves nothing out; a straddling interval shows nothing."""
-    lead = verdict_words.lead(verdict)
+    lead = in_short.lead(verdict)
     overall, common = verdict.overall, verdict.common
     assert overall
     assert common
@@ -417,36 +423,36 @@ def _check_levels(verdict: Verdict) -> None:
 
 def _check_advice(verdict: Verdict, sheet: str) -> None:
     """A human reads every image unless all classes were tested and none is missed."""
-    advice = verdict_words.ask_human(verdict)
-    assert advice in sheet
-    always = advice.startswith("Ask a human about every image: ")
+    advised = advice.ask_human(verdict)
+    assert advised in sheet
+    always = advised.startswith("Ask a human about every image: ")
     fails = verdict.never or verdict.missed or verdict.weak or verdict.level == "poor"
     fails = fails or verdict.low_subgroups
     if fails or verdict.tested_on_training or not verdict.tested.all_classes:
         assert always
-    at_most = re.search(r"surest answers are shown to be right for (\d+) of 100", advice)
+    at_most = re.search(r"surest answers are shown to be right for (\d+) of 100", advised)
     if at_most:
         assert verdict.overall
         assert (verdict.overall.low or 0) < int(at_most[1]) / 100
     # A number of images to read stands under no other advice.
-    assert ("If a human reads the" in sheet) <= advice.startswith("Ask a human about the ")
-    for wanted, share in verdict.referred if not verdict_words.why_ask_always(verdict) else ():
+    assert ("If a human reads the" in sheet) <= advised.startswith("Ask a human about the ")
+    for wanted, share in verdict.referred if not reasons.why_ask_always(verdict) else ():
         if share is not None:
-            part = verdict_words.of_hundred(share)
+            part = of_hundred(share)
             right = f"it is right for at least {wanted * 100:.0f} of 100 of the others"
             advised = f"Ask a human about the {part} of 100 images that it is least sure about: "
             other = f"If a human reads the {part} of 100 images that it is least sure about, "
             # Each share is said once: in the advice, or below it.
             assert [f"{advised}{right}" in sheet, f"{other}{right}" in sheet].count(True) == 1
-    if "not shown to be right for 95" in advice:
+    if "not shown to be right for 95" in advised:
         assert verdict.overall
         assert (verdict.overall.low or 0) < 0.95
-    assert advice.startswith("Images like the tested ones need no human") == verdict.needs_no_human
+    assert advised.startswith("Images like the tested ones need no human") == verdict.needs_no_human
     # A few images of a rare class do not show that it is found.
     if verdict.is_right_enough:
         unsure = [one for one in verdict.classes if one.low is None or one.low < 0.9]
         assert verdict.needs_no_human == (not unsure)
-        assert ("it is not shown to find 90 of 100 images of" in advice) == bool(unsure)
+        assert ("it is not shown to find 90 of 100 images of" in advised) == bool(unsure)
 
 
 def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> None:
@@ -481,7 +487,7 @@ def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> No
     worst = verdict.worst_subgroup
     is_below = bool(worst and worst.is_below)
     assert ("Worst group:" in sheet) == is_below
-    assert ("is right less often for" in verdict_words.lead(verdict)) == bool(verdict.low_subgroups)
+    assert ("is right less often for" in in_short.lead(verdict)) == bool(verdict.low_subgroups)
     assert not verdict.low_subgroups or verdict.level != "good"
     assert ("counted as independent" in sheet) == (
         len(verdict.clustered_sites) < len(verdict.tested.evaluated)
@@ -496,8 +502,8 @@ def _check_subgroups(federation: Federation, verdict: Verdict, sheet: str) -> No
 
 
 def _check_sheet(verdict: Verdict, sheet: str) -> None:
-    assert verdict_words.lead(verdict) in sheet
-    assert verdict_words.numbers_of_hundred(verdict) in sheet
+    assert in_short.lead(verdict) in sheet
+    assert for_clinicians.numbers(verdict) in sheet
     assert ("need no human" in sheet) == verdict.needs_no_human
     _check_advice(verdict, sheet)
     if verdict.tested_on_training or not verdict.tested.complete:
@@ -505,7 +511,7 @@ def _check_sheet(verdict: Verdict, sheet: str) -> None:
         assert not verdict.needs_no_human
     is_trained = bool(verdict.tested_on_training)
     assert ("in both training and test: the numbers are too good" in sheet) == is_trained
-    assert ("test patients are also in training" in verdict_words.lead(verdict)) == is_trained
+    assert ("test patients are also in training" in in_short.lead(verdict)) == is_trained
     assert ("None is in both training and test" in sheet) == (bool(verdict.leaks) > is_trained)
     for name in verdict.tested.untested:
         assert name in sheet.partition("Not tested: ")[2].partition(".")[0]

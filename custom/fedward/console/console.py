@@ -7,12 +7,12 @@ from typing import TextIO
 
 from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
-from fedward.runs import verdict_words
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.judge import judge
 from fedward.runs.outcome import Outcome, ending, outcome
 from fedward.runs.run import Run
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
+from fedward.runs.verdict_words import in_short
 from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
@@ -245,7 +245,7 @@ def _verdict(folder: Path, test: Outcome) -> str:
     if verdict is None:
         return ""
     title = "verdict on synthetic images" if test.synthetic else "verdict"
-    return f"{title}: {verdict_words.lead(verdict)} {verdict_words.short(verdict)}".strip()
+    return f"{title}: {in_short.lead(verdict)} {in_short.line(verdict)}".strip()
 
 
 def _test_line(test: Outcome) -> str:

@@ -12,7 +12,6 @@ from fedward.errors import listed
 from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
-from fedward.runs import verdict_words
 from fedward.runs.about import NOT_STATED, About, with_titles
 from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
@@ -21,6 +20,8 @@ from fedward.runs.sentences import named
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.titles import METRIC_TITLES
 from fedward.runs.verdict import Verdict
+from fedward.runs.verdict_words import coverage, in_short
+from fedward.runs.verdict_words.shares import percent
 from fedward.storage.audit import LOG
 from fedward.terminal import one_line
 from fedward.text import count
@@ -176,7 +177,7 @@ class ModelCard:
             study=_table(("item", "statement"), self._study()),
             data=self._data(site_lines(self.run)),
             cards=_table(("item", "site", "statement"), self._cards()),
-            tested=verdict_words.where_tested(self._verdict) if self._verdict else "Not tested.",
+            tested=coverage.where_tested(self._verdict) if self._verdict else "Not tested.",
             verdict=_cell(self._judgement()),
             performance=self._performance(),
             shares=self._shares(),
@@ -200,8 +201,8 @@ class ModelCard:
 
     def _judgement(self) -> str:
         if self._verdict is None:
-            return verdict_words.without_verdict(self.run, self.round)
-        return verdict_words.text(self._verdict)
+            return coverage.without_verdict(self.run, self.round)
+        return in_short.paragraph(self._verdict)
 
     @property
     def _about(self) -> About:
@@ -256,7 +257,7 @@ class ModelCard:
         if verdict.exclusive:
             rows += [_share(f"site {one.name}", one) for one in verdict.sites]
         for group in verdict.subgroups:
-            expected = f"{verdict_words.percent(group.expected)} %"
+            expected = f"{percent(group.expected)} %"
             rows.append(_share(f"group {group.title}", group.measured, expected))
         if not verdict.subgroups:
             untested = "not tested"
@@ -288,9 +289,9 @@ def _share(name: str, share: Measured, expected: str = "-") -> tuple[str, str, s
     """Return a row of a share of right answers."""
     interval = "-"
     if share.low is not None and share.high is not None:
-        ends = verdict_words.percent(share.low), verdict_words.percent(share.high)
+        ends = percent(share.low), percent(share.high)
         interval = f"{ends[0]} to {ends[1]} %"
-    return name, _count(share.n), f"{verdict_words.percent(share.value)} %", interval, expected
+    return name, _count(share.n), f"{percent(share.value)} %", interval, expected
 
 
 def _value(values: Mapping[str, float | None], name: str) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from fedward.evaluation.selection import mean
 from fedward.runs import run as run_folder
-from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.judge import judge
 from fedward.runs.outcome import Outcome, outcome
 from fedward.runs.verdict import Verdict
+from fedward.runs.verdict_words import in_short
 from fedward.storage.outputs import REPORT, SHEET
 
 NOT_JUDGED = "Not judged: no site measured the model on test images."
@@ -85,7 +85,7 @@ class Run(run_folder.Run):
     def verdict(self) -> str:
         """The sentences with which the report begins: is the model of use, and where is it not?"""
         judgement = self.judgement
-        return verdict_words.text(judgement) if judgement else NOT_JUDGED
+        return in_short.paragraph(judgement) if judgement else NOT_JUDGED
 
     @property
     def judgement(self) -> Verdict | None:

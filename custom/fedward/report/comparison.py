@@ -13,7 +13,7 @@ from fedward.report.figures import mean_line
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.run import Run
 from fedward.runs.titles import title_of
-from fedward.runs.verdict_words import MOST_COMPARED
+from fedward.runs.verdict_words.comparisons import MOST_COMPARED
 from fedward.text import count
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from fedward.report.drawing import FAINT, INK, SERIES, axes_of, fitting, svg
 from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.verdict import Verdict
-from fedward.runs.verdict_words import percent
+from fedward.runs.verdict_words.shares import percent
 
 _ROW = 0.21
 """Height of a row in inches."""

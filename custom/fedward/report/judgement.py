@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedward.runs import verdict_words
 from fedward.runs.verdict import Verdict
+from fedward.runs.verdict_words import advice, for_clinicians, in_short, trust
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Judgement:
         """Put a verdict into words."""
         return cls(
             verdict=verdict,
-            lead=verdict_words.lead(verdict),
-            advice=verdict_words.ask_human(verdict),
-            found_least=verdict_words.found_least(verdict),
-            other_referrals=verdict_words.other_referrals(verdict),
-            trust=verdict_words.trust(verdict),
+            lead=in_short.lead(verdict),
+            advice=advice.ask_human(verdict),
+            found_least=for_clinicians.found_least(verdict),
+            other_referrals=advice.other_referrals(verdict),
+            trust=trust.sentence(verdict),
         )
 
     @property

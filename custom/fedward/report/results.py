@@ -13,7 +13,6 @@ from fedward.report.judgement import Judgement
 from fedward.report.origin import Origin
 from fedward.report.other_runs import OtherRuns
 from fedward.report.sites import Sites
-from fedward.runs import verdict_words
 from fedward.runs.about import spelled_out
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.judge import judge
@@ -23,6 +22,8 @@ from fedward.runs.sentences import lowest_and_highest
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import METRIC_TITLES, title_of
 from fedward.runs.verdict import UNNAMED, Verdict
+from fedward.runs.verdict_words import comparisons, coverage, in_percent
+from fedward.runs.verdict_words.shares import percent
 from fedward.text import count
 
 _MOST_WARNINGS = 3
@@ -77,8 +78,8 @@ class KeyResults:
         warnings = _warnings(run, choices, sites, verdict)
         findings = words.headline(choices, run.unit)
         if verdict:
-            comparisons = verdict_words.comparisons(verdict)
-            findings += [sentence for sentence in comparisons if sentence not in warnings]
+            compared = comparisons.sentences(verdict)
+            findings += [sentence for sentence in compared if sentence not in warnings]
         findings += others.notes
         findings += words.findings(run, choices, sites.all)
         judgement = Judgement.of(verdict) if verdict else None
@@ -91,7 +92,7 @@ class KeyResults:
             judgement=judgement,
             numbers=_numbers(verdict) if verdict else "",
             spelled_out=spelled_out(run, *sentences, *first_warnings),
-            not_tested=verdict_words.not_tested(verdict) if verdict else "",
+            not_tested=coverage.not_tested(verdict) if verdict else "",
             warnings=first_warnings,
             tiles=_tiles(verdict) if verdict else (),
             forest=Forest.of(verdict, words.described_model(run)) if verdict else None,
@@ -100,19 +101,17 @@ class KeyResults:
 
 
 def _numbers(verdict: Verdict) -> str:
-    return f"{verdict_words.numbers(verdict)} {verdict_words.weakest(verdict)}".strip()
+    return f"{in_percent.numbers(verdict)} {in_percent.weakest(verdict)}".strip()
 
 
 def _warnings(run: Run, choices: Choices, sites: Sites, verdict: Verdict | None) -> list[str]:
     """Return what limits all that follows, the worst first."""
     warnings: list[str | None] = []
     if verdict:
-        warnings += [verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict)]
+        warnings += [coverage.not_tested(verdict), coverage.took_no_part(verdict)]
         warnings += [
             sentence
-            for sentence, one in zip(
-                verdict_words.comparisons(verdict), verdict.compared, strict=False
-            )
+            for sentence, one in zip(comparisons.sentences(verdict), verdict.compared, strict=False)
             if not one.is_better
         ]
     validation_images = sum(line.val for line in sites.all)
@@ -127,7 +126,7 @@ def _elsewhere(verdict: Verdict | None) -> list[str]:
     """Return where the model was tested, as a limit; none without a verdict."""
     if not verdict:
         return []
-    return [f"{verdict_words.where_tested(verdict)} Elsewhere it may be worse."]
+    return [f"{coverage.where_tested(verdict)} Elsewhere it may be worse."]
 
 
 def _tiles(verdict: Verdict) -> list[Tile]:
@@ -136,7 +135,7 @@ def _tiles(verdict: Verdict) -> list[Tile]:
     tiles = []
     if verdict.overall and verdict.common:
         tiles.append(_tile("accuracy", "Right answers", verdict.overall, unit))
-        share = f"{verdict_words.percent(verdict.common.value)} %"
+        share = f"{percent(verdict.common.value)} %"
         title = f"Always answering {verdict.common.name}"
         tiles.append(Tile("baseline", title, share, count(verdict.overall.n, unit)))
     if verdict.worst_class:
@@ -157,8 +156,8 @@ def _tile(id_: str, title: str, measured: Measured, unit: str) -> Tile:
     images = count(measured.n, unit)
     if measured.low is None or measured.high is None:
         return Tile(id_, title, f"{measured.value:.3f}", images)
-    ends = f"{verdict_words.percent(measured.low)} to {verdict_words.percent(measured.high)} %"
-    return Tile(id_, title, f"{verdict_words.percent(measured.value)} %", f"{ends}, {images}")
+    ends = f"{percent(measured.low)} to {percent(measured.high)} %"
+    return Tile(id_, title, f"{percent(measured.value)} %", f"{ends}, {images}")
 
 
 class SiteCurve(NamedTuple):

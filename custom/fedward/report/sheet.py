@@ -10,7 +10,6 @@ from fedward.report.judgement import Judgement
 from fedward.report.origin import Origin
 from fedward.report.other_runs import OtherRuns
 from fedward.report.template import template
-from fedward.runs import verdict_words
 from fedward.runs.about import About, spelled_out, with_titles
 from fedward.runs.choices import Choices
 from fedward.runs.judge import judge
@@ -18,6 +17,7 @@ from fedward.runs.run import Run
 from fedward.runs.sentences import leaked, nothing_to_judge
 from fedward.runs.site_lines import SiteLine, site_lines
 from fedward.runs.verdict import Verdict
+from fedward.runs.verdict_words import coverage, findings, for_clinicians
 from fedward.text import count
 
 _LINES = 10
@@ -98,15 +98,15 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
         purpose={} if source.warning else about.purpose,
         trained_with=_trained_with(run, sites, verdict),
         learned_from="" if verdict and verdict.unimproved else _learned_from(run, sites),
-        unjudged=verdict_words.without_verdict(run, choices.reported),
+        unjudged=coverage.without_verdict(run, choices.reported),
         judgement=judgement,
         spelled_out=spelled_out(run, *(judgement.sentences if judgement else ()), *limits),
         numbers=_numbers(verdict) if verdict else "",
         clinical=clinical,
         lines=[line for line in classes if line in shown],
         left_out=len(classes) - len(shown),
-        independence=verdict_words.about_images(verdict) if verdict else "",
-        reasons=verdict_words.reasons_by_finding(verdict, [line.name for line in shown])
+        independence=coverage.about_images(verdict) if verdict else "",
+        reasons=findings.reasons_by_finding(verdict, [line.name for line in shown])
         if verdict
         else (),
         limits=limits,
@@ -114,8 +114,8 @@ def _sheet(run: Run, others: Sequence[Run]) -> Sheet:
 
 
 def _numbers(verdict: Verdict) -> str:
-    numbers = verdict_words.numbers_of_hundred(verdict)
-    return f"{numbers} {verdict_words.weakest_of_hundred(verdict)}".strip()
+    numbers = for_clinicians.numbers(verdict)
+    return f"{numbers} {for_clinicians.weakest(verdict)}".strip()
 
 
 def _learners(run: Run, sites: Sequence[SiteLine]) -> Sequence[SiteLine]:
@@ -180,18 +180,18 @@ def _limits(run: Run, verdict: Verdict | None) -> list[str]:
     """Return what the model must not be trusted with, the worst first."""
     limits: list[str | None] = []
     if verdict:
-        limits += [verdict_words.not_tested(verdict), verdict_words.took_no_part(verdict)]
+        limits += [coverage.not_tested(verdict), coverage.took_no_part(verdict)]
         limits += leaked(verdict.leaks)
     if verdict and verdict.never:
         never = listed(verdict.never)
         limits.append(
             f"It answers {never} for no test {run.unit}: expect it to miss every such {run.unit}."
         )
-    uncertain = verdict_words.uncertain_classes(verdict) if verdict else ""
+    uncertain = coverage.uncertain_classes(verdict) if verdict else ""
     limits += [uncertain, nothing_to_judge(run.info.untrained), words.kept_at_sites(run)]
     if verdict:
         limits.append(
-            f"{verdict_words.where_tested(verdict)} At another hospital, with other cameras or "
+            f"{coverage.where_tested(verdict)} At another hospital, with other cameras or "
             "patients, it may be worse."
         )
     limits.append(run.label_kind.limit)

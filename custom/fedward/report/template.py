@@ -20,7 +20,7 @@ from fedward.runs.about import NOT_STATED
 from fedward.runs.sentences import MOST_NAMED, spelled
 from fedward.runs.site_lines import FEW
 from fedward.runs.verdict import WANTED
-from fedward.runs.verdict_words import of_hundred
+from fedward.runs.verdict_words.shares import of_hundred
 from fedward.text import count
 
 

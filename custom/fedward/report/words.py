@@ -6,7 +6,6 @@ from statistics import fmean
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.selection import Selection
-from fedward.runs import verdict_words
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.over_sites import over_sites
@@ -22,7 +21,8 @@ from fedward.runs.sentences import (
 from fedward.runs.site_lines import SiteLine
 from fedward.runs.titles import title_of
 from fedward.runs.verdict import Verdict
-from fedward.runs.verdict_words import of_hundred
+from fedward.runs.verdict_words import coverage
+from fedward.runs.verdict_words.shares import of_hundred
 from fedward.storage.info import INTERRUPTED
 from fedward.text import count
 
@@ -149,7 +149,7 @@ def about_intervals(run: Run, verdict: Verdict | None) -> str:
     sentences = ""
     if run.label_kind.exclusive or (verdict and verdict.classes):
         sentences = f"Intervals of shares show which true shares fit these test {run.unit}s. "
-        about_images = verdict_words.about_images(verdict) if verdict else ""
+        about_images = coverage.about_images(verdict) if verdict else ""
         if about_images:
             sentences += f"{about_images} "
     if verdict and verdict.subgroups:

@@ -13,8 +13,8 @@ from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
 from fedward.runs.site_counts import SiteCounts
-from fedward.runs.tested import Tested, images_by_class
-from fedward.runs.verdict import CHANCE, UNNAMED, WANTED, Against, Finding, Level, Verdict
+from fedward.runs.tested import images_by_class, tested_of
+from fedward.runs.verdict import CHANCE, UNNAMED, WANTED, Against, Finding, Level, Tested, Verdict
 
 _NORMAL = 1.96
 """Standard errors in half a 95 % interval."""
@@ -108,7 +108,7 @@ class _Judge:
 
     @cached_property
     def _tested(self) -> Tested:
-        return Tested.of(self.run, self.round, self._class_images)
+        return tested_of(self.run, self.round, self._class_images)
 
     def _accuracies(self) -> list[Measured]:
         """Return the share of right answers at each site that has one."""

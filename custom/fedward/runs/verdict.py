@@ -14,7 +14,6 @@ from fedward.evaluation.intervals import Interval
 from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.over_sites import OverSites
 from fedward.runs.subgroups import Subgroup
-from fedward.runs.tested import Tested
 from fedward.storage.info import Leaks
 
 Level: TypeAlias = Literal["good", "mixed", "poor"]
@@ -31,6 +30,55 @@ UNNAMED = "too rare to name"
 """Name of the images of classes with fewer than five at their site."""
 _HALF = 0.5
 """Sensitivity below which a model misses more images of a class than it finds."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What was tested and what was not."""
+
+    images: int
+    """Test images, or patients, of all sites that were evaluated."""
+    classes: tuple[str, ...]
+    """Classes with numbers from one site or more, in the job's order."""
+    untested: tuple[str, ...]
+    """Classes without any number."""
+    partly: tuple[str, ...]
+    """Tested classes of which some evaluated site has no test image, or too few to name them."""
+    unnamed: int
+    """Evaluated images of classes too rare at their site to have numbers. Hospitals have none."""
+    sites: tuple[str, ...]
+    """All sites of the run."""
+    trained: tuple[str, ...]
+    """Sites whose training was used in some round."""
+    evaluated: tuple[str, ...]
+    """Sites that evaluated the model."""
+    without_training_images: tuple[str, ...] = ()
+    """Sites that only evaluate, for they have no training images."""
+    trains_at_sites: bool = True
+    """Whether the run needs its sites to train; False where the server alone has labels."""
+
+    @property
+    def not_trained(self) -> tuple[str, ...]:
+        """Sites that the model should have learned from, and did not."""
+        if not self.trains_at_sites:
+            return ()
+        known = {*self.trained, *self.without_training_images}
+        return tuple(site for site in self.sites if site not in known)
+
+    @property
+    def not_evaluated(self) -> tuple[str, ...]:
+        """Sites whose images are in no number."""
+        return tuple(site for site in self.sites if site not in self.evaluated)
+
+    @property
+    def all_classes(self) -> bool:
+        """Whether every class has numbers, and no image of one may have been left out of them."""
+        return not (self.untested or self.partly or self.unnamed)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing: no class, no image and no site."""
+        return self.all_classes and not self.not_evaluated and not self.not_trained
 
 
 @dataclass(frozen=True)
