@@ -12,7 +12,7 @@ from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import controller, described_in, experiment_in, server_config
 from fedward.registry import extensions
 from fedward.security.policy import OPEN, POLICY_FILE, Policy
-from fedward.security.policy_rules import extension_finding
+from fedward.security.policy_rules import applied_extension_rule
 from flare_app import config_folder, write_app
 from installed import install
 from tiny import tiny
@@ -114,4 +114,4 @@ def test_what_is_admitted_runs_from_the_next_request_on(tmp_path, trap, sent, ru
 def test_built_in_names_need_no_entry(tmp_path):
     job(tmp_path)
     assert extensions(described_in(config_folder(tmp_path))) == []
-    assert extension_finding(Policy(), []).kept
+    assert applied_extension_rule(Policy(), []).kept

@@ -304,5 +304,5 @@ def test_a_gate_of_cosines_takes_no_distances(similarity_of: str) -> None:
 def test_sites_refuse_a_lone_peer_by_default(job: str, lone: bool) -> None:
     experiment = load_experiment(job, clinical=True)
     refusals = refused_by_default(experiment, method_of(experiment), SITES)
-    rules = {finding.rule for finding in refusals}
+    rules = {rule.name for rule in refusals}
     assert ("lone_peers" in rules) == lone

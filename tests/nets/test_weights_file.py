@@ -17,7 +17,7 @@ from fedward.methods import method_of
 from fedward.nets import build
 from fedward.nets.weights import WEIGHTS_VARIABLE
 from fedward.security.policy import OPEN, Policy
-from fedward.security.policy_rules import Circumstances, findings
+from fedward.security.policy_rules import Circumstances, applied_rules
 from run_files import weights
 from running import run_local
 from starting import initial_model, network_of
@@ -145,14 +145,14 @@ def test_a_job_names_no_path_and_no_pickle(file: str) -> None:
 def test_a_site_says_which_files_it_admits(rule: str | tuple[str, ...], kept: bool) -> None:
     experiment = tiny(pretrained=WeightsFile(file="encoder.safetensors", sha256="a" * 64))
     policy = OPEN.model_copy(update={"weights_files": rule})
-    (finding,) = [
+    (applied,) = [
         row
-        for row in findings(policy, experiment, method_of(experiment), Circumstances())
-        if row.rule == "weights_files"
+        for row in applied_rules(policy, experiment, method_of(experiment), Circumstances())
+        if row.name == "weights_files"
     ]
-    assert (finding.kept, finding.asked) == (kept, f"the job names {'a' * 64}")
-    plain = findings(Policy(), tiny(), method_of(tiny()), Circumstances())
-    assert next(row for row in plain if row.rule == "weights_files").kept
+    assert (applied.kept, applied.asked) == (kept, f"the job names {'a' * 64}")
+    plain = applied_rules(Policy(), tiny(), method_of(tiny()), Circumstances())
+    assert next(row for row in plain if row.name == "weights_files").kept
 
 
 @pytest.mark.usefixtures("without_report")

@@ -132,7 +132,7 @@ def test_relations_of_nearly_the_same_images_are_refused(tmp_path: Path) -> None
     # The policy of a simulation lets sets differ in one image; a hospital's asks for 32.
     refusal = grant(ledger[0], "f" * 32, "oneshot", images, 32, None)
     assert refusal is not None
-    assert refusal.rule == "minimum_images"
+    assert refusal.name == "minimum_images"
 
 
 def _negative(array: np.ndarray) -> None:

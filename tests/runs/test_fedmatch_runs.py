@@ -70,6 +70,6 @@ def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> N
 def test_single_helpers_need_a_policy_that_allows_them() -> None:
     allowed = {"learning_rate": 2e-3, "optimizer": "adam", "l2_weight": 0.02}
     lone = clinical("fedmatch", options=allowed)
-    assert [row.rule for row in refused_by_default(lone)] == ["lone_peers"]
+    assert [row.name for row in refused_by_default(lone)] == ["lone_peers"]
     anonymous = clinical("fedmatch", options={**allowed, "anonymise": True})
     assert refused_by_default(anonymous) == []

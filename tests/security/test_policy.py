@@ -28,7 +28,7 @@ from fedward.protocol.update_size import check_update_size
 from fedward.protocol.wire import Message
 from fedward.registry import METHODS
 from fedward.security.policy import OPEN, POLICY_FILE, Policy, PolicyError, read_policy
-from fedward.security.policy_rules import Circumstances, findings
+from fedward.security.policy_rules import Circumstances, applied_rules
 from fedward.sites import Rejected
 from fedward.sites.sampling import virtual_client
 from hospital import HERE, fresh, hospital, request
@@ -72,7 +72,7 @@ def test_the_shipped_file_says_what_holds_without_it(tmp_path):
 
 def test_clinical_exports_of_shipped_jobs_are_allowed():
     refused = {name: refused_by_default(load_experiment(name, clinical=True)) for name in JOBS}
-    assert {name: [row.rule for row in rules] for name, rules in refused.items() if rules} == {
+    assert {name: [row.name for row in rules] for name, rules in refused.items() if rules} == {
         "survey": ["surveys"],
         "fedmatch_peers": ["lone_peers"],
     }
@@ -80,7 +80,7 @@ def test_clinical_exports_of_shipped_jobs_are_allowed():
 
 def test_what_is_set_knowingly_stays_as_it_is():
     experiment = load_experiment("fedavg", ["minimum_replies=1", "batch=4"], clinical=True)
-    assert [row.rule for row in refused_by_default(experiment)] == [
+    assert [row.name for row in refused_by_default(experiment)] == [
         "minimum_replies",
         "minimum_batch",
     ]
@@ -165,6 +165,12 @@ STEPS_REFUSED = [
         "learning_rate: at most 0.5, {} learning_rate makes 0.6",
     ),
     pytest.param(
+        "fedavg",
+        {**SGD, "learning_rate": 0.2500625},
+        "learning_rate: at most 0.5, {} learning_rate makes 0.500125",
+        id="more digits where three would keep the rule",
+    ),
+    pytest.param(
         "fedavg", {**SGD, "momentum": 1.0}, "learning_rate: at most 0.5, {} learning_rate makes inf"
     ),
     pytest.param(
@@ -232,6 +238,9 @@ STEPS_REFUSED = [
         "fedavg", {"clip_gradient": 101.0}, "clip: at most 100, the job says clip_gradient=101"
     ),
     pytest.param(
+        "fedavg", {"clip_gradient": 100.25}, "clip: at most 100, the job says clip_gradient=100.25"
+    ),
+    pytest.param(
         "ssfl", {"unlabelled_weight": 1.5}, "loss_weight: at most 1, {} unlabelled_weight makes 1.5"
     ),
     pytest.param(
@@ -247,7 +256,7 @@ STEPS_REFUSED = [
     pytest.param(
         "fedavg",
         {"class_weighting": "median_frequency"},
-        "image_share: at most 0.5, class_weighting=median_frequency makes 0.88 with batch=8",
+        "image_share: at most 0.5, class_weighting=median_frequency makes 0.877 with batch=8",
     ),
 ]
 
@@ -531,6 +540,12 @@ def test_more_than_ten_single_peers_are_accepted_where_they_are_allowed(tmp_path
         (2, {"minimum_replies": 2, "minimum_effective_replies": 1.5}, ""),
         (3, {}, ""),
         (
+            2,
+            {"minimum_replies": 2, "minimum_effective_replies": 1.67},
+            "minimum_effective_replies: at least 1.67, "
+            "the job's minimum_replies of 2 make 1.6666666666666667",
+        ),
+        (
             3,
             {"minimum_effective_replies": 3},
             "minimum_effective_replies: at least 3, the job's minimum_replies of 3 make 2.5",
@@ -540,7 +555,7 @@ def test_more_than_ten_single_peers_are_accepted_where_they_are_allowed(tmp_path
 )
 def test_a_job_is_told_one_rule_of_its_averages(replies, rules, broken_rules):
     experiment = hospital(minimum_replies=replies)
-    rows = findings(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
+    rows = applied_rules(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
     assert "; ".join(str(rule) for rule in rows if not rule.kept) == broken_rules
 
 
@@ -859,7 +874,7 @@ def test_few_pseudo_labels_alone_are_no_step(tmp_path):
 def test_pseudo_labels_cannot_outweigh_labels(tmp_path):
     crafted = {"unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
     experiment = hospital("ssfl", options=crafted)
-    assert [row.rule for row in refused_by_default(experiment)] == ["maximum_loss_weight"]
+    assert [row.name for row in refused_by_default(experiment)] == ["maximum_loss_weight"]
     text = refusal(site(tmp_path, experiment), request(experiment))
     assert "maximum_loss_weight: at most 1, the job's unlabelled_weight makes 1e+09" in text
 
@@ -895,7 +910,7 @@ def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, chang
     experiment = experiment.model_copy(
         update={"synthetic": SyntheticData(images=240, labelled=labelled)}
     )
-    assert "maximum_images" not in [row.rule for row in refused_by_default(experiment)]
+    assert "maximum_images" not in [row.name for row in refused_by_default(experiment)]
     text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
     assert "maximum_images: at most 1000000, the round would go through more here" in text
 

@@ -140,10 +140,10 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
     assert len(path.read_text().splitlines()) == 1
     assert grant(path, RUNS[1], "oneshot", images(*range(100)), 32, 3) is None
     for near in (range(101), range(1, 100), range(131), range(5, 105)):
-        finding = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
-        assert finding is not None
-        assert finding.rule == "minimum_images"
-        assert finding.kept is False
+        applied = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
+        assert applied is not None
+        assert applied.name == "minimum_images"
+        assert applied.kept is False
     assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, (
         "counts and sums are no difference"
     )
@@ -154,15 +154,15 @@ def test_the_same_images_are_told_again_and_near_ones_are_not(path):
 def test_enough_further_images_are_told(path):
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
     assert grant(path, RUNS[1], "oneshot", images(*range(132)), 32, None) is None
-    finding = grant(path, RUNS[2], "oneshot", images(*range(101)), 32, None)
-    assert finding is not None, "it is near to the first, not to the last"
+    applied = grant(path, RUNS[2], "oneshot", images(*range(101)), 32, None)
+    assert applied is not None, "it is near to the first, not to the last"
 
 
 def test_runs_are_counted_over_all_jobs(path):
     for run in RUNS[:2]:
         assert grant(path, run, "oneshot", images(*range(100)), 32, 2) is None
-    finding = grant(path, RUNS[2], "oneshot", images(*range(100)), 32, 2)
-    assert str(finding) == "maximum_sums: at most 2 runs, this one would be one more"
+    applied = grant(path, RUNS[2], "oneshot", images(*range(100)), 32, 2)
+    assert str(applied) == "maximum_sums: at most 2 runs, this one would be one more"
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 2) is None
     assert grant(path, RUNS[2], "oneshot", images(*range(100)), 32, None) is None
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from fedward.config import Experiment
 from fedward.methods import job_of
 from fedward.security import policy_rules
-from fedward.security.policy_rules import Finding
+from fedward.security.policy_rules import AppliedRule
 
 
-def refused_by_default(experiment: Experiment, sites: Sequence[str] = ()) -> list[Finding]:
+def refused_by_default(experiment: Experiment, sites: Sequence[str] = ()) -> list[AppliedRule]:
     """Return the broken rules."""
     return policy_rules.refused_by_default(experiment, job_of(experiment), sites)

@@ -27,13 +27,13 @@ from fedward.security import sums
 from fedward.security.approvals import APPROVALS_FOLDER, Approvals
 from fedward.security.policy import OPEN, JobRefusedError, Policy
 from fedward.security.policy_rules import (
+    AppliedRule,
     Circumstances,
-    Finding,
+    applied_extension_rule,
+    applied_rules,
+    applied_step_rules,
     at_most,
-    extension_finding,
-    findings,
     refuse_unless,
-    step_findings,
 )
 from fedward.security.questions import QUESTIONS, Query
 from fedward.security.questions import grant as grant_questions
@@ -111,7 +111,7 @@ class Admission:
             noise=self._noise,
             weights=None if isinstance(request, SurveyRequest) else request.weights,
         )
-        checked = findings(policy, self._experiment, self._algorithm, circumstances)
+        checked = applied_rules(policy, self._experiment, self._algorithm, circumstances)
         refuse_unless(self._site, checked, JobRefusedError)
         if isinstance(request, TaskRequest):
             self.draws()  # A secret that cannot be used refuses the job before any work.
@@ -141,14 +141,14 @@ class Admission:
         training_steps = 0
         measured_batches = 0
         images_seen = 0
-        checked = list[Finding]()
+        checked = list[AppliedRule]()
         for phase in phases:
             work = _PhaseWork.of(phase, settings, data)
             images_seen += work.images_seen
             if work.trains:
                 training_steps += work.steps
                 rate = StepSize("phase", phase.learning_rate, settings.optimizer)
-                checked += step_findings(policy, settings, [rate])
+                checked += applied_step_rules(policy, settings, [rate])
             else:
                 measured_batches += work.steps
             checked += _enough_of_each_kind(policy, work)
@@ -203,14 +203,14 @@ class Admission:
 
     def check_questions(self, number: int) -> None:
         """Raise PolicyError if the policy allows fewer labels than a run would ask for here."""
-        finding = at_most(
+        rule = at_most(
             "maximum_questions",
             self._policy().maximum_questions,
             number,
             # The number is not named: it follows from the number of this site's images.
             asked="the run would ask for more here",
         )
-        refuse_unless(self._site, [finding])
+        refuse_unless(self._site, [rule])
 
     def grant_questions(self, query: Query, images: Sequence[str]) -> int:
         """Return how many of the images a query may ask about, and enter these in the ledger.
@@ -275,7 +275,9 @@ class Admission:
         else:
             allowed = "fresh ones of the job's seed"
             kept = self._is_fresh(arrays)
-        refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", kept)])
+        refuse_unless(
+            self._site, [AppliedRule("starting_weights", allowed, "others were sent", kept)]
+        )
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
         """Return whether the model sent is the one that this site makes from the job's seed."""
@@ -302,8 +304,8 @@ def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[
         experiment: the job's settings as plain JSON values: an :class:`Experiment` would import
             those packages.
     """
-    finding = extension_finding(_read_policy(site, read), extensions(experiment))
-    refuse_unless(site, [finding], JobRefusedError)
+    rule = applied_extension_rule(_read_policy(site, read), extensions(experiment))
+    refuse_unless(site, [rule], JobRefusedError)
 
 
 def _read_policy(site: str, read: Callable[[], Policy]) -> Policy:
@@ -364,7 +366,7 @@ class _PhaseWork:
         return self.images * kinds_present
 
 
-def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
+def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[AppliedRule]:
     """Apply the rules on different images in a phase, and in each of its steps if it trains."""
     checked = []
     for kind, number in work.drawn_from._asdict().items():
@@ -378,18 +380,18 @@ def _enough_of_each_kind(policy: Policy, work: _PhaseWork) -> list[Finding]:
     return checked
 
 
-def _enough_images(policy: Policy, kind: str, different: int) -> Finding:
+def _enough_images(policy: Policy, kind: str, different: int) -> AppliedRule:
     allowed = f"at least {count(policy.minimum_images, f'different {kind} image')}"
     asked = "the round would use fewer of this site's"
-    return Finding("minimum_images", allowed, asked, different >= policy.minimum_images)
+    return AppliedRule("minimum_images", allowed, asked, different >= policy.minimum_images)
 
 
-def _enough_in_a_step(policy: Policy, kind: str, different: int) -> Finding:
+def _enough_in_a_step(policy: Policy, kind: str, different: int) -> AppliedRule:
     allowed = f"at least {count(policy.minimum_batch, f'different {kind} image')} in a step"
     asked = "the round would take some on fewer here"
-    return Finding("minimum_batch", allowed, asked, different >= policy.minimum_batch)
+    return AppliedRule("minimum_batch", allowed, asked, different >= policy.minimum_batch)
 
 
-def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
+def _enough_steps(policy: Policy, steps: int, asked: str) -> AppliedRule:
     kept = steps == 0 or steps >= policy.minimum_steps
-    return Finding("minimum_steps", f"at least {policy.minimum_steps}", asked, kept)
+    return AppliedRule("minimum_steps", f"at least {policy.minimum_steps}", asked, kept)

@@ -217,8 +217,8 @@ def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace
     if options.init:
         weights = first_model(experiment, method_of(experiment), Weights.of(options.init))
         print(f"starting_weights: [{weights}]")
-    for finding in refused_by_default(experiment, algorithm, options.sites, weights):
-        complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
+    for rule in refused_by_default(experiment, algorithm, options.sites, weights):
+        complain(f"warning: {name}: sites with the default policy refuse it; {rule}")
     # Reconstructions of the server's pictures are shown if there are any.
     needed_images = algorithm.requirements.server.images - {"pictures"}
     if needed_images:

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from fedward.digests import digest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.security.kept_chain import KeptChain, LedgerKind
-from fedward.security.policy_rules import Finding
+from fedward.security.policy_rules import AppliedRule
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
@@ -136,7 +136,7 @@ def _frozen(cells: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
 
 def grant(
     path: Path, run: str, kind: Kind, images: ImageSet, fewest: int, most: int | None
-) -> Finding | None:
+) -> AppliedRule | None:
     """Record that a run receives sums of a set of images, or return the rule that forbids it.
 
     If a rule forbids it, nothing is recorded.
@@ -166,11 +166,11 @@ def grant(
                     f"in none or {in_class} or more of each class in each split"
                 )
                 asked = "this site's images differ in fewer"
-                return Finding("minimum_images", allowed, asked, False)
+                return AppliedRule("minimum_images", allowed, asked, False)
         is_new_run = run not in recorded.runs
         if most is not None and is_new_run and len(recorded.runs) >= most:
             allowed = f"at most {most} runs"
-            return Finding("maximum_sums", allowed, "this one would be one more", False)
+            return AppliedRule("maximum_sums", allowed, "this one would be one more", False)
         is_new_set = (kind, set_digest) not in recorded.sets
         if is_new_set or is_new_run:
             # The hash of a line leaves the site. The salt keeps it from telling which images it is.

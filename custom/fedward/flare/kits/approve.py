@@ -19,7 +19,7 @@ from fedward.methods import job_of
 from fedward.runs.settings import all_settings, by_dotted_name
 from fedward.security.approvals import APPROVALS_FOLDER, Entry
 from fedward.security.policy import POLICY_FILE, Policy, read_policy
-from fedward.security.policy_rules import Circumstances, findings
+from fedward.security.policy_rules import Circumstances, applied_rules
 from fedward.terminal import printable
 
 _RULES_OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
@@ -113,9 +113,9 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
     yield f"  all settings: {APPROVALS_FOLDER}/{entry.file}, in the site's own folder"
-    for finding in findings(policy, experiment, job_of(experiment), Circumstances()):
-        if finding.rule not in _RULES_OF_A_REQUEST:
-            yield from row_of(finding).lines()
+    for rule in applied_rules(policy, experiment, job_of(experiment), Circumstances()):
+        if rule.name not in _RULES_OF_A_REQUEST:
+            yield from row_of(rule).lines()
 
 
 def differences(experiment: Experiment) -> list[tuple[str, str, str]]:

@@ -21,7 +21,12 @@ from fedward.nets.weights import find_file
 from fedward.registry import extensions
 from fedward.security.approvals import APPROVALS_FOLDER, Approvals
 from fedward.security.policy import POLICY_FILE, Policy, read_policy
-from fedward.security.policy_rules import Circumstances, Finding, extension_finding, findings
+from fedward.security.policy_rules import (
+    AppliedRule,
+    Circumstances,
+    applied_extension_rule,
+    applied_rules,
+)
 from fedward.security.secret import SECRET_FILE, site_secret
 from fedward.starting_model import Weights, first_model
 
@@ -52,14 +57,14 @@ def check(kit: Kit, job_folder: Path | None) -> list[Row]:
     return rows
 
 
-def row_of(finding: Finding) -> Row:
+def row_of(rule: AppliedRule) -> Row:
     """Return the row of one rule for a job."""
-    if finding.kept:
-        return done(finding.rule, f"{finding.allowed}, {finding.asked}")
+    if rule.kept:
+        return done(rule.name, f"{rule.allowed}, {rule.asked}")
     return failed(
-        finding.rule,
-        expected=finding.allowed,
-        found=finding.asked,
+        rule.name,
+        expected=rule.allowed,
+        found=rule.asked,
         remedy=(
             f"The job is refused here. Ask for another one, or change the rule in {POLICY_IN_KIT}."
         ),
@@ -139,7 +144,7 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         return [skipped("rules", "job or scopes cannot be read, see above")]
     config = folder / app / "config"
     with reading(f"job {folder}", "an experiment", "Ask for a job as `fedward jobs` exports it."):
-        extension_rule = extension_finding(policy, extensions(described_in(config)))
+        extension_rule = applied_extension_rule(policy, extensions(described_in(config)))
         if not extension_rule.kept:
             # Reading the experiment would import the package that the policy does not admit.
             others = skipped("rules", "the others: they need what the policy does not let in")
@@ -150,8 +155,8 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         weights = _weights_digest(folder, meta, experiment)
         circumstances = Circumstances(site_count, adds_noise(scope), weights)
     rows = []
-    for finding in findings(policy, experiment, job_of(experiment), circumstances):
-        rows.append(row_of(finding))
+    for rule in applied_rules(policy, experiment, job_of(experiment), circumstances):
+        rows.append(row_of(rule))
     rows += _pretrained_weights(experiment)
     is_default = scope is None or scope.name == default_scope(scopes)
     rows.append(_approval(kit, policy, experiment, scope.name if scope else "", is_default))
