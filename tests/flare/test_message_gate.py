@@ -65,7 +65,7 @@ from fedward.flare.gate import hooks, server_start
 from fedward.flare.gate import refusals as refusal_log
 from fedward.flare.gate.arrivals import Arrival, arrival_of
 from fedward.flare.gate.commands import RIGHTS
-from fedward.flare.gate.decisions import refusal
+from fedward.flare.gate.decisions import message_refusal
 from fedward.flare.gate.names import is_job_id, place_of
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.gate.requests import REQUESTS
@@ -154,7 +154,7 @@ def test_only_flares_ids_are_jobs(text):
     ],
 )
 def test_strangers_are_no_neighbours(receiver, neighbour, changes):
-    assert "not that of a neighbour" in refusal(arrival(receiver, neighbour, **changes))
+    assert "not that of a neighbour" in message_refusal(arrival(receiver, neighbour, **changes))
 
 
 @pytest.mark.proves(
@@ -165,7 +165,7 @@ def test_strangers_are_no_neighbours(receiver, neighbour, changes):
 def test_only_a_person_opens_a_console():
     for request in (("hci_channel", "command"), ("task", "register"), None):
         console = arrival("server", USER, certificate="hospital-b", request=request)
-        assert refusal(console) == "only a person may open a console"
+        assert message_refusal(console) == "only a person may open a console"
 
 
 def test_people_alone_have_an_at_sign_in_their_name():
@@ -198,12 +198,12 @@ def test_people_alone_have_an_at_sign_in_their_name():
     ],
 )
 def test_a_connection_speaks_for_its_own_cell(receiver, neighbour, origin):
-    assert "may not speak for" in refusal(arrival(receiver, neighbour, origin=origin))
+    assert "may not speak for" in message_refusal(arrival(receiver, neighbour, origin=origin))
 
 
 def test_no_message_makes_a_cell_connect_elsewhere():
     message = arrival("server", "hospital-a", foreign_address=True)
-    assert refusal(message) == "it names an address to connect to"
+    assert message_refusal(message) == "it names an address to connect to"
 
 
 # --- routes
@@ -231,19 +231,19 @@ def test_no_message_makes_a_cell_connect_elsewhere():
 @pytest.mark.parametrize("request_", [SHELL, None], ids=["request", "answer"])
 def test_nothing_is_passed_on_between_two_leaves(receiver, neighbour, destination, request_):
     message = arrival(receiver, neighbour, destination=destination, request=request_)
-    assert refusal(message).startswith("nothing is passed on")
+    assert message_refusal(message).startswith("nothing is passed on")
 
 
 def test_a_site_takes_part_in_its_own_job_alone():
     streamed = {"request": ("server_command", "submit_update"), "destination": f"server.{JOB}"}
     own = arrival("server", f"hospital-a.{JOB}", **streamed)
-    assert refusal(own) == ""
+    assert message_refusal(own) == ""
     foreign = arrival("server", f"hospital-a.{OTHER_JOB}", **streamed)
-    assert refusal(foreign).startswith("it leads from one job to another")
+    assert message_refusal(foreign).startswith("it leads from one job to another")
     at_the_job = arrival(
         f"server.{JOB}", "server", origin=f"hospital-a.{OTHER_JOB}", request=streamed["request"]
     )
-    assert refusal(at_the_job).startswith("it leads from one job to another")
+    assert message_refusal(at_the_job).startswith("it leads from one job to another")
 
 
 ORDINARY = [
@@ -279,7 +279,7 @@ ORDINARY = [
 
 @pytest.mark.parametrize("message", ORDINARY, ids=str)
 def test_what_a_federation_needs_passes(message):
-    assert refusal(message) == ""
+    assert message_refusal(message) == ""
 
 
 # --- requests: every one that FLARE registers
@@ -371,7 +371,11 @@ def test_a_request_is_accepted_from_whom_the_table_names(receiver):
             )
             table = REQUESTS[receiver]
             accepted = table.get(request) or table.get((channel, "*")) or ()
-            assert (refusal(message) == "") == (sender in accepted), (channel, topic, sender)
+            assert (message_refusal(message) == "") == (sender in accepted), (
+                channel,
+                topic,
+                sender,
+            )
 
 
 @pytest.mark.parametrize(
@@ -396,7 +400,7 @@ def test_auxiliary_messages_that_a_job_needs_pass_and_no_others(
     receiver, neighbour, origin, topic, accepted
 ):
     message = arrival(receiver, neighbour, origin=origin, request=("aux_communication", topic))
-    assert (refusal(message) == "") is accepted
+    assert (message_refusal(message) == "") is accepted
 
 
 @pytest.mark.parametrize(
@@ -418,7 +422,7 @@ def test_auxiliary_messages_that_a_job_needs_pass_and_no_others(
 )
 def test_a_cell_registers_as_what_it_is(neighbour, kind, accepted):
     message = arrival("server", neighbour, request=("task", "register"), client_type=kind)
-    assert (refusal(message) == "") is accepted
+    assert (message_refusal(message) == "") is accepted
 
 
 @pytest.mark.parametrize(
@@ -436,10 +440,10 @@ def test_a_site_speaks_to_the_server_of_itself(topic):
         "request": ("task", topic),
         "client_type": ClientType.REGULAR,
     }
-    assert refusal(arrival("server", "hospital-a", client="hospital-b", **sent)).endswith(
+    assert message_refusal(arrival("server", "hospital-a", client="hospital-b", **sent)).endswith(
         "speak for 'hospital-b'"
     )
-    assert refusal(arrival("server", "hospital-a", client="hospital-a", **sent)) == ""
+    assert message_refusal(arrival("server", "hospital-a", client="hospital-a", **sent)) == ""
 
 
 @pytest.mark.proves(
@@ -461,7 +465,9 @@ def test_only_a_streams_receiver_acknowledges_it(monkeypatch):
         }
         beside = connection("server")
         beside.connector.mode = Mode.ACTIVE
-        return refusal(arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers)))
+        return message_refusal(
+            arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers))
+        )
 
     assert refusal_of_ack("hospital-b", 7) == f"it acknowledges a stream to 'hospital-a.{JOB}'"
     assert refusal_of_ack("hospital-a", 7) == ""
@@ -788,6 +794,18 @@ def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
     assert installed.read_text().count("[U:hospital-a][A:refused message] it cannot be read") == 2
 
 
+def test_what_cannot_be_read_from_a_persons_many_consoles_is_one_flood(installed):
+    """The name of a console is its own choice; that of its certificate is not."""
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    console = connection(MEMBER)
+    for number in range(30):
+        name = f"_admin_{number}"
+        CoreCell._process_received_msg(cell, Endpoint(name), console, Message([1], None))
+    lines = installed.read_text().splitlines()
+    assert len(lines) == 20
+    assert all(f"[U:{MEMBER}][A:refused message] it cannot be read" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     "event", ["_fatal_system_error", "_system_bootstrap", "fed.x", "", None, ["fed.x"]]
 )
@@ -996,10 +1014,10 @@ def test_a_farewell_cuts_off_nobody_but_its_sender(open_cell, origin):
     assert set(job.agents) == {"server"}
     request = (CellChannel.CELLNET, CellChannelTopic.Bye)
     to_job = arrival("server", "hospital-b", destination=f"server.{JOB}", request=request)
-    assert refusal(to_job).startswith("no server job accepts 'bye'")
+    assert message_refusal(to_job).startswith("no server job accepts 'bye'")
     of_job = arrival("server", "hospital-b", origin=f"hospital-b.{JOB}", request=request)
-    assert refusal(of_job) == "a farewell is not passed on"
-    assert refusal(arrival("server", "hospital-b", request=request)) == ""
+    assert message_refusal(of_job) == "a farewell is not passed on"
+    assert message_refusal(arrival("server", "hospital-b", request=request)) == ""
     deliver(job, "server", **FAREWELL)
     assert set(job.agents) == set()
 
@@ -1052,7 +1070,7 @@ def test_a_stream_is_called_lost_by_its_receiver_or_the_server(origin, lost, acc
     beside.connector.mode = Mode.ACTIVE
     found = arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers))
     expected = "" if accepted else f"its connection may not speak for {lost!r}"
-    assert refusal(found) == expected
+    assert message_refusal(found) == expected
 
 
 @pytest.mark.proves(

@@ -1,6 +1,7 @@
 """The gate: which messages FLARE's processes accept, and from whom.
 
-It decides by the connection, before anything in a message is decoded.
+It decides about a message by its connection, before anything in it is decoded. What it then says to
+a site's process, or to the server's process of a job, is looked at again before it is done.
 
 FLARE 2.9 passes a message on to whichever cell its header names, once the sender has a token. A
 site's process obeys everybody who reaches it, because it checks rights only if the sender's own
@@ -26,8 +27,9 @@ every hospital. The gate closes both ends:
   (:mod:`.server_start`).
 
 A refused message gets no answer. A command from the server that a site does not obey is answered
-with the reason. The participant that refused writes each refusal into its audit log, with the
-sender (:mod:`.refusals`).
+with the reason; what the server's process of a job does not hear is answered with an error alone.
+The participant that refused writes refusals into its audit log, with the sender; of a flood it
+writes the first ones and the number of the others (:mod:`.refusals`).
 
 :mod:`.hooks` puts all of this into FLARE, and is the only module that changes it.
 docs/flare_changes.md says what FLARE itself does, in which versions.

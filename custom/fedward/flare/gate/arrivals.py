@@ -1,7 +1,7 @@
 """What the gate needs to know of a message: what its connection shows, and what its headers say."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.connection import Connection
@@ -22,7 +22,9 @@ from nvflare.private.defs import CellMessageHeaderKeys
 
 from fedward.flare.gate.names import owner_of, place_of
 from fedward.flare.gate.requests import Request
-from fedward.flare.gate.streams import StreamKey
+
+StreamKey: TypeAlias = tuple[str, int]
+"""The cell that sends a stream, and the stream's number there, as FLARE keeps its streams."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,13 @@ def arrival_of(
     Raises:
         Exception: of any type, if the message's headers cannot be read.
     """
-    properties = connection.get_conn_properties() or {}
-    certificate = properties.get(DriverParams.PEER_CN.value)
     destination = str(message.get_header(MessageHeaderKey.DESTINATION, ""))
     request = _request_of(message)
     acknowledged = request == (STREAM_CHANNEL, STREAM_ACK_TOPIC) and destination == receiver
     return Arrival(
         receiver=receiver,
         neighbour=endpoint.name,
-        certificate=certificate if certificate != "N/A" else None,
+        certificate=certificate_of(connection),
         passive=connection.connector.mode == Mode.PASSIVE,
         origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
         destination=destination,
@@ -104,6 +104,13 @@ def arrival_of(
         stream_receiver=_receiver_of_stream(message) if acknowledged else None,
         new_stream=_new_stream(message) if destination == receiver else None,
     )
+
+
+def certificate_of(connection: Connection) -> str | None:
+    """Return the common name in the certificate of a connection; None if it shows none."""
+    properties = connection.get_conn_properties() or {}
+    name: str | None = properties.get(DriverParams.PEER_CN.value)
+    return None if name == "N/A" else name
 
 
 def _text_or_none(header: Any) -> str | None:
@@ -144,7 +151,7 @@ def _new_stream(message: Message) -> StreamKey | None:
         return None
     number = message.get_header(StreamHeaderKey.STREAM_ID)
     if not isinstance(number, int):
-        raise TypeError("a stream's number")
+        raise TypeError("a stream's number is no integer")
     return str(message.get_header(MessageHeaderKey.ORIGIN)), number
 
 

@@ -31,7 +31,7 @@ _CLIENT_TYPES: Mapping[Place | None, str] = {"site": ClientType.REGULAR, "user":
 FLARE would also register a person as a site that takes part in jobs."""
 
 
-def refusal(arrival: Arrival) -> str:
+def message_refusal(arrival: Arrival) -> str:
     """Return why a message is refused; empty if it is accepted."""
     for check in (_connection_refusal, _route_refusal, _request_refusal, _claim_refusal):
         reason = check(arrival)
@@ -145,7 +145,7 @@ def _request_refusal(arrival: Arrival) -> str:
 
 def _claim_refusal(arrival: Arrival) -> str:
     """Return why what a message says of its sender, or of another cell, is refused."""
-    if arrival.not_reached and not _may_miss(arrival.origin, arrival.not_reached):
+    if arrival.not_reached and not _may_report_undelivered(arrival.origin, arrival.not_reached):
         return f"its connection may not speak for {arrival.not_reached!r}"
     if arrival.stream_receiver not in (None, arrival.origin):
         return f"it acknowledges a stream to {arrival.stream_receiver!r}"
@@ -158,7 +158,7 @@ def _claim_refusal(arrival: Arrival) -> str:
     return ""
 
 
-def _may_miss(origin: str, not_reached: str) -> bool:
+def _may_report_undelivered(origin: str, not_reached: str) -> bool:
     """Return whether a cell may say that a message was not delivered to another one.
 
     The server says so of any cell, and a site of its own. FLARE takes such a message for the answer

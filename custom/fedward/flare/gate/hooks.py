@@ -15,7 +15,7 @@ from nvflare.fuel.f3.cellnet import cell as flare_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
 from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
-from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
+from nvflare.fuel.f3.cellnet.fqcn import FqcnInfo
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.endpoint import Endpoint
@@ -32,10 +32,10 @@ from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.widgets.fed_event import FedEventRunner
 
 from fedward.flare.gate import server_start
-from fedward.flare.gate.arrivals import Arrival, arrival_of
+from fedward.flare.gate.arrivals import arrival_of, certificate_of
 from fedward.flare.gate.commands import RIGHTS, command_refusal, person_of
-from fedward.flare.gate.decisions import refusal
-from fedward.flare.gate.names import owner_of, place_of
+from fedward.flare.gate.decisions import message_refusal
+from fedward.flare.gate.names import owner_of
 from fedward.flare.gate.refusals import refusals
 from fedward.flare.gate.shut_out import shut_out
 from fedward.flare.gate.speakers import event_refusal, speaker_refusal
@@ -87,13 +87,14 @@ def _process_received_msg(
         arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
     except Exception as error:
         # The sender may have written anything. A message that cannot be read does not pass.
-        refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
+        sender = certificate_of(connection) or endpoint.name
+        refusals.note(sender, "message", f"it cannot be read: {type(error).__name__}")
         return
     reason = (
-        refusal(arrival)
-        or _start_refusal(arrival, connection)
+        message_refusal(arrival)
+        or server_start.start_refusal(arrival, connection)
         or shut_out.refusal(arrival)
-        or _stream_refusal(arrival)
+        or streams.refusal(arrival)
     )
     if reason:
         action = ":".join(arrival.request) if arrival.request else "answer"
@@ -104,23 +105,6 @@ def _process_received_msg(
     finally:
         if arrival.new_stream:
             streams.handed_over(arrival.new_stream)
-
-
-def _start_refusal(arrival: Arrival, connection: Connection) -> str:
-    """Return why a server that is starting does not accept a message; empty if it does."""
-    if arrival.receiver != FQCN.ROOT_SERVER:
-        return ""
-    return server_start.start_refusal(connection)
-
-
-def _stream_refusal(arrival: Arrival) -> str:
-    """Return why the receiver does not read a stream that begins; empty if it does.
-
-    The server's own streams are not counted: a site waits for its server anyway.
-    """
-    if arrival.new_stream is None or place_of(arrival.origin) in ("server", "server job"):
-        return ""
-    return streams.begin(arrival.new_stream, arrival.sender)
 
 
 def _close_deployer(deployer: ServerDeployer) -> None:

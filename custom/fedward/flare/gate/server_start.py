@@ -7,7 +7,10 @@ messages wait for the start, and are refused if it takes too long or fails.
 
 import threading
 
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.connection import Connection, ConnState
+
+from fedward.flare.gate.arrivals import Arrival
 
 _LONGEST_START = 30.0
 """Seconds that a message waits for the server to start: as long as a site waits for an answer."""
@@ -16,13 +19,13 @@ started = threading.Event()
 """Whether the server of this process knows its own certificate."""
 
 
-def start_refusal(connection: Connection) -> str:
-    """Return why a message that came too early is refused; empty once the server has started.
+def start_refusal(arrival: Arrival, connection: Connection) -> str:
+    """Return why the server refuses a message that came too early; empty once it has started.
 
-    It waits for the start. FLARE has a hundred threads for messages, so further messages wait for a
-    free thread.
+    Only the server's own process starts like this. It waits for the start. FLARE has a hundred
+    threads for messages, so further messages wait for a free thread.
     """
-    if started.is_set():
+    if arrival.receiver != FQCN.ROOT_SERVER or started.is_set():
         return ""
     if not started.wait(_LONGEST_START):
         return f"the server has not started within {_LONGEST_START:.0f} s"

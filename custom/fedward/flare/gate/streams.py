@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
 
-StreamKey = tuple[str, int]
-"""The cell that sends a stream, and the stream's number there, as FLARE keeps its streams."""
+from fedward.flare.gate.arrivals import Arrival, StreamKey
+from fedward.flare.gate.names import place_of
 
 _MOST_OPEN = 16
 """Streams of several parts that one sender may have open.
@@ -36,6 +36,16 @@ class OpenStreams:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._begun: dict[StreamKey, _Begun] = {}
+
+    def refusal(self, arrival: Arrival) -> str:
+        """Return why the receiver does not read a stream that begins; empty if it does.
+
+        A stream that it reads is counted. The server's own streams are not: a site waits for its
+        server anyway.
+        """
+        if arrival.new_stream is None or place_of(arrival.origin) in ("server", "server job"):
+            return ""
+        return self.begin(arrival.new_stream, arrival.sender)
 
     def begin(self, key: StreamKey, sender: str) -> str:
         """Count a stream that begins; return why it is refused, empty if it is accepted."""
