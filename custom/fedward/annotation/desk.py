@@ -6,15 +6,15 @@ answers.
 
 import sqlite3
 from collections.abc import Collection, Container, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from fedward.annotation import checks, times
-from fedward.annotation.checks import Check, ReaderChecks, request_of_nobody
 from fedward.annotation.database import add_answer, places
 from fedward.annotation.page_content import Given, Last, SentAnswer, Stale, Tally, View
 from fedward.annotation.questions import Question, agreement, names_only, questions
 from fedward.annotation.queue import Queue
-from fedward.annotation.records import DECISION, Decision, Purpose, Remark, Request
+from fedward.annotation.reader import Reader
+from fedward.annotation.records import DECISION, Decision, Purpose, Remark
 
 _OTHER_MESSAGE = (
     "This was sent under the key of another message. Nothing was changed. Please reload the page."
@@ -25,21 +25,6 @@ _ALREADY_ANSWERED = (
 _NOT_NEWEST = (
     "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
 )
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """A question to show, and the image that stands for it."""
-
-    question: Question
-    image: Request
-    comes_again: bool = False
-    """Whether the reader has answered it, and is to answer it once more without their answer."""
-
-    @property
-    def together(self) -> tuple[str, ...]:
-        """The images that an answer counts for."""
-        return tuple(sorted(request.sample_id for request in self.question.open))
 
 
 class Desk:
@@ -73,31 +58,22 @@ class Desk:
             showing: the image that they look at, which stays if they have not answered it.
             again: whether it stays even if they have.
         """
+        own_agreement = None
         with self._database.reading() as database:
-            shown = self._shown(questions(database, self.rules, self._classes))
-            skipped = _skipped(database, annotator)
-            waiting = _waiting(shown, annotator, skipped)
-            reader_checks = self._checks(database, annotator, shown, waiting)
-            answerable = [*shown, *reader_checks.known]
-            choice = _staying(answerable, annotator, showing, again=again)
-            if choice is None:
-                choice = _next(shown, waiting, skipped, reader_checks, showing)
+            reader = self._reader(database, annotator, self._questions(database))
+            choice = reader.choice(showing, again=again)
+            last = self._last(database, annotator, reader.answerable)
             seen = 0
             if choice is not None:
                 seen = self._newest(database, annotator, choice.image.sample_id)
-            last = self._last(database, annotator, answerable)
-            own_agreement = None
-            if choice is None:
-                agreements = checks.own_agreement(database, self.rules)
-                own_agreement = agreements.get(annotator)
+            else:
+                own_agreement = checks.own_agreement(database, self.rules).get(annotator)
         own = None
         adjudicates = False
         if choice is not None and not choice.comes_again:
-            own = reader_checks.own(choice.question, annotator)
+            own = reader.checks.own(choice.question, annotator)
             adjudicates = choice.question.adjudicated_by(annotator)
         tells_tally = choice is None or not self.rules.checks(annotator)
-        answered = sum(question.by(annotator) is not None for question in shown)
-        skipped_checks = sum(check.skips > 0 for check in reader_checks.due)
         return View(
             image=None if choice is None else choice.image,
             together=() if choice is None else choice.together,
@@ -105,23 +81,12 @@ class Desk:
             remark=Remark() if own is None else own.remark,
             adjudicates=adjudicates,
             seen=seen,
-            waiting=len(waiting) + reader_checks.to_come,
-            skipped=sum(_skip_count(each, skipped) > 0 for each in waiting) + skipped_checks,
-            mine=answered + reader_checks.answered(shown, annotator),
-            tally=_tally(shown) if tells_tally else None,
+            waiting=reader.number_waiting,
+            skipped=reader.number_skipped,
+            mine=reader.number_answered,
+            tally=_tally(reader.shown) if tells_tally else None,
             last=last,
             own_agreement=own_agreement,
-        )
-
-    def _checks(
-        self,
-        database: sqlite3.Connection,
-        annotator: str,
-        shown: Sequence[Question],
-        waiting: Sequence[Question],
-    ) -> ReaderChecks:
-        return checks.checks_of(
-            database, self.rules, annotator, shown, waiting, self._known_ids.__contains__
         )
 
     def given(self, annotator: str) -> list[Given]:
@@ -131,13 +96,11 @@ class Desk:
         left out, so that nobody looks up what they said.
         """
         with self._database.reading() as database:
-            shown = self._shown(questions(database, self.rules, self._classes))
-            waiting = _waiting(shown, annotator, _skipped(database, annotator))
-            reader_checks = self._checks(database, annotator, shown, waiting)
-        coming_again = {self.rules.together(check.sample_id) for check in reader_checks.due}
+            reader = self._reader(database, annotator, self._questions(database))
+        coming_again = {self.rules.together(check.sample_id) for check in reader.checks.due}
         answers = []
-        for question in (*shown, *reader_checks.known):
-            decision = reader_checks.own(question, annotator)
+        for question in reader.answerable:
+            decision = reader.checks.own(question, annotator)
             if decision is not None and question.images not in coming_again:
                 given = Given(
                     decision.sample_id,
@@ -149,6 +112,18 @@ class Desk:
                 )
                 answers.append(given)
         return sorted(answers, key=lambda answer: answer.time, reverse=True)
+
+    def _questions(self, database: sqlite3.Connection) -> list[Question]:
+        """Return all questions that were asked or answered, with answers in the job's classes."""
+        return questions(database, self.rules, self._classes)
+
+    def _reader(
+        self, database: sqlite3.Connection, annotator: str, every_question: Sequence[Question]
+    ) -> Reader:
+        """Return what is asked of an annotator at present."""
+        shown = self._shown(every_question)
+        can_show = self._known_ids.__contains__
+        return Reader.of(database, self.rules, annotator, shown, can_show)
 
     def _shown(self, every_question: Sequence[Question]) -> list[Question]:
         """Return the questions asked at present that can be shown, in the order given."""
@@ -301,22 +276,20 @@ class Desk:
         if not self.rules.has_checks:
             return "question"
         # A question may have been withdrawn, or its image may have vanished, while it came again.
-        every_question = questions(database, self.rules, self._classes)
-        shown = self._shown(every_question)
-        waiting = _waiting(shown, message.annotator, _skipped(database, message.annotator))
-        reader_checks = self._checks(database, message.annotator, shown, waiting)
+        every_question = self._questions(database)
+        reader = self._reader(database, message.annotator, every_question)
         images = self.rules.together(message.sample_id)
-        asked_images = {question.images for question in shown}
+        asked_images = {question.images for question in reader.shown}
         is_known = images not in asked_images and not self.rules.known.keys().isdisjoint(images)
         is_answered = any(
             question.by(message.annotator) is not None
-            for question in (reader_checks.known if is_known else every_question)
+            for question in (reader.checks.known if is_known else every_question)
             if question.images == images
         )
         # The page's word alone would turn the answer to a check into a label.
         if message.again or not is_answered:
             return "known" if is_known else "question"
-        for check in reader_checks.due:
+        for check in reader.checks.due:
             if check.purpose == "repeat" and check.sample_id in images:
                 return "repeat"
         raise Stale(message.annotator, _ALREADY_ANSWERED)
@@ -327,7 +300,7 @@ class Desk:
             return False
         return any(
             question.adjudicated_by(message.annotator)
-            for question in questions(database, self.rules, self._classes)
+            for question in self._questions(database)
             if message.sample_id in question.ids
         )
 
@@ -358,65 +331,6 @@ def _tally(shown: Sequence[Question]) -> Tally:
     )
 
 
-def _skip_count(question: Question, skipped: Sequence[str]) -> int:
-    """Return how often an annotator skipped a question; ``skipped``: see :func:`_skipped`."""
-    return sum(skipped.count(name) for name in question.ids)
-
-
-def _waiting(shown: Sequence[Question], annotator: str, skipped: Sequence[str]) -> list[Question]:
-    """Return the questions that wait for an annotator, those last that they skipped most often."""
-    waiting = [question for question in shown if question.waits_for(annotator)]
-    return sorted(waiting, key=lambda question: _skip_count(question, skipped))
-
-
-def _next(
-    shown: Sequence[Question],
-    waiting: Sequence[Question],
-    skipped: Sequence[str],
-    reader_checks: ReaderChecks,
-    showing: str,
-) -> _Choice | None:
-    """Return what the annotator is to answer next; None if nothing waits for them.
-
-    A check on show stays. Otherwise a check that is due comes before the questions, unless it was
-    skipped more often than the first of them.
-    """
-    for check in reader_checks.due:
-        if check.sample_id == showing:
-            return _checking(check, shown, reader_checks)
-    for check in reader_checks.due[:1]:
-        if not waiting or check.skips <= _skip_count(waiting[0], skipped):
-            return _checking(check, shown, reader_checks)
-    return _Choice(waiting[0], waiting[0].open[0]) if waiting else None
-
-
-def _checking(check: Check, shown: Sequence[Question], reader_checks: ReaderChecks) -> _Choice:
-    """Return the question of a check, to be shown as any other."""
-    question = next(
-        question
-        for question in (*shown, *reader_checks.known)
-        if check.sample_id in question.images
-    )
-    image = request_of_nobody(check.sample_id)
-    return _Choice(question, image, comes_again=check.purpose == "repeat")
-
-
-def _staying(
-    shown: Sequence[Question], annotator: str, showing: str, *, again: bool
-) -> _Choice | None:
-    """Return the image that the annotator looks at, if they may still answer it.
-
-    They may if another reader has decided it meanwhile: a second opinion is welcome.
-    """
-    for question in shown:
-        if question.by(annotator) and not again:
-            continue
-        for request in question.open:
-            if request.sample_id == showing:
-                return _Choice(question, request)
-    return None
-
-
 def _row_of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
     """Return the stored answer of a message that came before; None for a new message."""
     query = "SELECT * FROM answers WHERE key = ?"
@@ -428,14 +342,6 @@ def _is_same(row: sqlite3.Row, message: SentAnswer) -> bool:
     """Return whether a stored answer is that of a message."""
     stored = (row["annotator"], row["sample_id"], row["kind"], row["label"])
     return stored == (message.annotator, message.sample_id, message.kind, message.label)
-
-
-def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
-    """Return the images that an annotator skipped, each as often as they did."""
-    rows = database.execute(
-        "SELECT sample_id FROM standing WHERE kind = 'skip' AND annotator = ?", [annotator]
-    )
-    return [row["sample_id"] for row in rows]
 
 
 def _newest_given(database: sqlite3.Connection, annotator: str) -> sqlite3.Row | None:
