@@ -20,9 +20,10 @@ from fedward.lab.partition.divide import (
 )
 from fedward.lab.partition.pool import Cut, Pool, Rows
 from fedward.lab.partition.wanted import Wanted
-from fedward.lab.partition.write import POOLED
 from fedward.sites.site_file import SERVER
 
+POOLED = "pooled"
+"""Name of the site that trains on the images of all."""
 EVALUATION = "evaluation"
 """Name of the site that has the validation and test images of all, and trains nothing."""
 EVALUATED = ("val", "test")

@@ -120,7 +120,7 @@ def _fedperl(options: argparse.Namespace) -> int:
         write_centralised,
         write_site_files,
     )
-    from fedward.lab.partition.write import require_writable
+    from fedward.lab.partition.out_folder import require_writable
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)

@@ -1,32 +1,30 @@
 """One data set cut into sites and written: what ``fedward partition`` does."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fedward.errors import ConfigError, in_shell, listed, most_like, option
-from fedward.lab.partition.all_sites import EVALUATION, Division, all_sites
+from fedward.lab.partition.all_sites import Division, all_sites
 from fedward.lab.partition.better_cut import better_cut
 from fedward.lab.partition.divide import TooFewImagesError, check_column, renamed_note, unused
 from fedward.lab.partition.faults import Faults
-from fedward.lab.partition.left_out import LEFT_OUT_FILE, is_left_out_table, left_out_table
+from fedward.lab.partition.left_out import LEFT_OUT_FILE, left_out_table
 from fedward.lab.partition.opened_images import with_usable_images
+from fedward.lab.partition.out_folder import (
+    refuse_another_cut,
+    refuse_other_sites,
+    refuse_server_of_another_cut,
+    remove_what_is_left,
+    require_writable,
+)
 from fedward.lab.partition.pool import Pool
-from fedward.lab.partition.source import read_source, require_source, table_of
+from fedward.lab.partition.source import read_source, require_source
 from fedward.lab.partition.summary import summary
 from fedward.lab.partition.wanted import Wanted, command_of, decided_command
-from fedward.lab.partition.write import (
-    POOLED,
-    another_cut,
-    refuse_another_cut,
-    require_writable,
-    site_texts,
-    write_files,
-)
+from fedward.lab.partition.write import site_texts, write_files
 from fedward.sites.data_file import DATA_FILE, MEASURING_CUT
-from fedward.sites.site_file import SERVER, site_files
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -42,7 +40,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     """
     require_source(source, wanted)
     require_writable(out)
-    _refuse_another_cut(source, out, wanted)
+    refuse_another_cut(source, out, wanted)
     faults = Faults(partial(decided_command, source, out, wanted) if in_shell() else None)
     pool = read_source(source, wanted, faults)
     if not wanted.unopened:
@@ -61,8 +59,8 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
     written = {**division.cut, **division.public}
     pool = _with_left_over(pool, division)
     texts = site_texts(pool, written, shares, out, wanted.seed, wanted.oracle)
-    _refuse_other_sites(texts, out)
-    _refuse_server_of_another_cut(texts, out)
+    refuse_other_sites(texts, out)
+    refuse_server_of_another_cut(texts, out)
     texts[out / DATA_FILE] = _data_file(pool, wanted)
     left_out = left_out_table(pool)
     if left_out:
@@ -74,7 +72,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         better_command = command_of(source, better_out, better)
         texts[out / MEASURING_CUT] = f"{_command_anywhere(source, better_out, better)}\n"
     write_files(texts)
-    _remove_what_is_left(texts, out)
+    remove_what_is_left(texts, out)
     return summary(pool, written, shares, out, better_command)
 
 
@@ -103,80 +101,6 @@ def _command_anywhere(source: Path, out: Path, wanted: Wanted) -> str:
     """
     images = wanted.images and wanted.images.absolute()
     return command_of(source.absolute(), out.absolute(), replace(wanted, images=images))
-
-
-def _remove_what_is_left(texts: Mapping[Path, str], out: Path) -> None:
-    """Remove files that an earlier cut into a folder has left, and this one does not have.
-
-    Args:
-        texts: the files of this cut.
-        out: folder they are in.
-    """
-    measuring_cut = out / MEASURING_CUT
-    if measuring_cut not in texts:
-        measuring_cut.unlink(missing_ok=True)
-    left_out = out / LEFT_OUT_FILE
-    if left_out not in texts and is_left_out_table(left_out):
-        left_out.unlink()
-
-
-def _refuse_another_cut(source: Path, out: Path, wanted: Wanted) -> None:
-    """Raise ConfigError if the folder has site files that cannot be of this cut.
-
-    A site file does not say how its images were drawn: of a cut by other values of ``by``,
-    ``gamma``, ``val`` or ``test`` only the new files tell, once all images are opened.
-    """
-    table = table_of(source)
-    shares = {wanted.labelled}
-    if wanted.labelled_sites is not None:
-        shares.add(0.0)
-    if wanted.evaluate_together:
-        shares.add(1.0)
-    names: list[str] = []
-    if wanted.by is None:
-        names = [f"site-{number}" for number in range(1, (wanted.sites or 0) + 1)]
-        names += [POOLED] if wanted.pooled else []
-        names += [EVALUATION] if wanted.evaluate_together else []
-    place = source
-    if table:
-        place = wanted.images or table.parent
-    refuse_another_cut(out, place, wanted.seed, shares, names)
-
-
-def _refuse_other_sites(texts: Mapping[Path, str], out: Path) -> None:
-    """Raise ConfigError if the folder has site files of another cut.
-
-    Args:
-        texts: the files of this cut.
-        out: folder they are for.
-    """
-    other_files = [name for name in site_files([out]) if out / name not in texts]
-    if other_files:
-        raise another_cut(out, ", ".join(other_files))
-
-
-def _refuse_server_of_another_cut(texts: Mapping[Path, str], out: Path) -> None:
-    """Raise ConfigError if the folder has a server's file that may hold images of these sites.
-
-    A file that was added to a finished cut stays: then the sites' files are already there, as they
-    would be written.
-
-    Args:
-        texts: the files of the sites, and of the server if it has a share.
-        out: folder they are for.
-    """
-    server_file = out / f"{SERVER}.yaml"
-    if server_file in texts or not server_file.exists():
-        return
-    if all(path.exists() and path.read_bytes() == text.encode() for path, text in texts.items()):
-        return
-    raise ConfigError(
-        f"{server_file}",
-        "Delete it if it is of an earlier cut, or name another folder. If you wrote it yourself, "
-        "add it after the sites are cut.",
-        expected="no images of the server, as this cut gives it none",
-        found="a file, whose images may be those of a site now",
-    )
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:

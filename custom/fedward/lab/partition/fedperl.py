@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from fedward.errors import DataError, option
+from fedward.lab.partition.all_sites import POOLED
 from fedward.lab.partition.arguments import FEDPERL_SHARE
-from fedward.lab.partition.write import POOLED, write_files
+from fedward.lab.partition.write import write_files
 from fedward.sites.data import SPLITS
 from fedward.sites.site_file import SERVER, Split
 from fedward.sites.split import group_split, parts_of_labelled_groups
