@@ -14,7 +14,8 @@ from fedward.lab.bench.markdown import Table, metric_name
 from fedward.lab.bench.neighbours import studies_on
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Study, read_study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_file import read_study
 from fedward.lab.bench.summary import Page, summary_table
 from fedward.lab.bench.verdicts import (
     LEVEL,

@@ -10,7 +10,7 @@ import pytest
 
 from fedward import cli
 from fedward.jobs import load_experiment
-from fedward.lab.bench.study import read_study
+from fedward.lab.bench.study_file import read_study
 from fedward.methods import method_of
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX
 

@@ -12,7 +12,7 @@ import shipped_jobs
 from anonymity import Anonymity
 from fedward.errors import ConfigError
 from fedward.lab.bench.records import read_records
-from fedward.lab.bench.study import read_study
+from fedward.lab.bench.study_file import read_study
 from measured import KEPT, ROOT, Line, Measurement, lines_of, measure_missing, page_text, read_lines
 from out_of_distribution import OutOfDistribution
 from robustness import Robustness

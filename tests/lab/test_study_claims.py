@@ -221,7 +221,7 @@ def test_a_claim_on_a_grid_needs_every_cell_to_meet_the_rules() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"variant": "a"}, "either variant and than_variant, or mean_over"),
+        ({"variant": "a"}, "mean_over beside variant or than_variant"),
         ({"mean_over": ["a", "a"]}, "each of them once"),
         ({"mean_over": ["a"]}, "two or more variants"),
         ({"mean_over": ["a", "c"]}, "row ssfl of c, which the study does not have"),

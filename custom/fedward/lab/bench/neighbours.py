@@ -8,7 +8,7 @@ from pathlib import Path
 from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import read_study
+from fedward.lab.bench.study_file import read_study
 
 
 def studies_on(page: Path) -> list[str]:

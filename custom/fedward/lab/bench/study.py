@@ -1,19 +1,16 @@
 """A study: methods to compare, perhaps in several variants, on the same images and seeds."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError, reason_of
+from fedward.errors import ConfigError
 from fedward.evaluation.names import OF_ANSWERS
-from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
 from fedward.lab.bench.partitions import CUTS, Partition, arguments_of, test_train_ratio
 from fedward.methods import method_of, settings_type
@@ -112,9 +109,9 @@ class Claim(_Part):
     @model_validator(mode="after")
     def _one_variant_or_a_mean(self) -> "Claim":
         if self.mean_over and (self.variant or self.than_variant):
-            raise ValueError("claims name either variant and than_variant, or mean_over")
+            raise ValueError("mean_over beside variant or than_variant, whose place it takes")
         if len(set(self.mean_over)) < len(self.mean_over) or len(self.mean_over) == 1:
-            raise ValueError("mean_over with two or more variants, each of them once")
+            raise ValueError("mean_over that does not name two or more variants, each of them once")
         return self
 
     def places(self, first_variant: str) -> list[tuple[RowOfVariant, RowOfVariant]]:
@@ -145,7 +142,7 @@ class Cell(NamedTuple):
 
 
 class Study(_Part):
-    """What is compared; read from a JSON file by :func:`read_study`."""
+    """What is compared; read from a JSON file by :mod:`.study_file`."""
 
     title: str
     settings: Settings = {}
@@ -201,8 +198,8 @@ class Study(_Part):
         unknown = [metric for metric in self.metrics if metric not in METRICS]
         if unknown or len(set(self.metrics)) < len(self.metrics):
             raise ValueError(
-                f"metrics among {', '.join(METRICS)}, each of them once, not "
-                f"{', '.join(self.metrics)}"
+                f"metrics {', '.join(self.metrics)}, not some of {', '.join(METRICS)}, each of "
+                "them once"
             )
         return self
 
@@ -213,9 +210,7 @@ class Study(_Part):
             try:
                 text.format(seed=0)
             except (AttributeError, LookupError, ValueError):
-                raise ValueError(
-                    f"sites with no other placeholder than {{seed}}, not {text}"
-                ) from None
+                raise ValueError(f"sites with another placeholder than {{seed}}: {text}") from None
         for text in self.sites.values():
             # Raises ValueError for arguments that `fedward partition` does not have.
             arguments_of(text.format(seed=0))
@@ -328,14 +323,14 @@ class Study(_Part):
         """Whether variants differ by their share of labels."""
         return all(variant.labelled is not None for variant in self.variants.values())
 
-    def variant_of(self, variant: str, row: str) -> str:
-        """Return where a row of a variant has run: there if the variant changes it, else first."""
-        return variant if row in self.rows_of(variant) else self.first_variant
-
     @property
     def first_variant(self) -> str:
         """The variant that the others are compared with."""
         return next(iter(self.variants))
+
+    def variant_of(self, variant: str, row: str) -> str:
+        """Return where a row of a variant has run: there if the variant changes it, else first."""
+        return variant if row in self.rows_of(variant) else self.first_variant
 
     def variant_of_references(self, variant: str) -> str:
         """Return the variant on whose images a variant's references are fitted.
@@ -385,7 +380,7 @@ class Study(_Part):
     def experiment(
         self, cell: Cell, changes: Settings | None = None, data: Settings | None = None
     ) -> Experiment:
-        """Return what a cell runs; of a removed row, without all settings of its own.
+        """Return what a cell runs; of a removed row, without the settings of the row itself.
 
         Args:
             cell: one of the study.
@@ -511,68 +506,3 @@ def _applies(key: str, options: frozenset[str]) -> bool:
 def _applicable(settings: Mapping[str, Any], options: frozenset[str]) -> Settings:
     """Return the settings that a method with these options has."""
     return {key: value for key, value in settings.items() if _applies(key, options)}
-
-
-def read_study(file: Path) -> Study:
-    """Read a study.
-
-    Raises:
-        ConfigError: the file cannot be read, a field or value is wrong, a setting is of no row's
-            method, or rounds are chosen by a metric that no line records, or by several rules.
-    """
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        study = Study.model_validate(content)
-    except ValidationError as error:
-        fields = [*names_in(Study), *names_in(Row), *names_in(Variant), *names_in(Claim)]
-        raise explain(error, f"study {file}", content, fields) from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"study {file}",
-            "Name a file such as those in benchmarks/studies, or repair it.",
-            expected="a JSON file",
-            found=reason_of(error),
-        ) from None
-    unused = study.unused({})
-    if unused:
-        raise ConfigError(
-            f"study {file}, settings",
-            "Correct the names.",
-            expected="settings that some row's method has",
-            found=", ".join(unused),
-        )
-    _require_rule(study, file)
-    return study
-
-
-def _require_rule(study: Study, file: Path) -> None:
-    """Raise ConfigError unless lines record the metric by which each row stops.
-
-    Where the study has claims, or cuts its images again for each repetition, all rows must stop by
-    one rule, so that none has more rounds to choose: the metric that chooses a round, and how often
-    models are evaluated. Rows of one round have no choice.
-    """
-    rules: dict[tuple[str, int], Cell] = {}
-    for variant in study.variants:
-        for row in study.rows_of(variant):
-            cell = Cell(variant, row, study.seeds[0])
-            experiment = study.experiment(cell)
-            if experiment.key_metric not in METRICS:
-                raise ConfigError(
-                    f"study {file}, row {row}",
-                    "Name another key_metric.",
-                    expected=f"one of {', '.join(METRICS)}",
-                    found=experiment.key_metric,
-                )
-            if method_of(experiment).settings.rounds > 1:
-                rules.setdefault((experiment.key_metric, experiment.evaluate_every), cell)
-    if len(rules) > 1 and (study.partition or study.claims):
-        raise ConfigError(
-            f"study {file}",
-            "Give all rows the same key_metric and evaluate_every.",
-            expected="one rule by which all rows stop",
-            found=", ".join(
-                f"{cell.row}: best {metric} of every {every} rounds"
-                for (metric, every), cell in rules.items()
-            ),
-        )
