@@ -169,7 +169,10 @@ def test_what_the_parser_refuses_has_exit_code_2(
     with pytest.raises(SystemExit) as caught:
         run(*arguments)
     assert caught.value.code == 2
-    assert "usage: fedward" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert text.startswith("fedward")
+    assert text.endswith(" --help` says what there is.\n")
+    assert text.count("\n") == 1
 
 
 def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,53 +182,52 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "usage", "told"),
+    ("arguments", "command", "told"),
     [
         (
             ["run", "fedavg", "--sett", "rounds=3"],
-            "usage: fedward run ",
+            "fedward run",
             "--sett (did you mean --set?)",
         ),
         (
             ["audit", "verify", "a", "--sites", "b"],
-            "usage: fedward audit verify ",
+            "fedward audit verify",
             "--sites (did you mean --site?)",
         ),
         (
             ["run", "fedavg", "--site-file", "sites"],
-            "usage: fedward run ",
+            "fedward run",
             "--site-file (did you mean --site-files?)",
         ),
         (
             ["run", "fedavg", "--resu=runs/a"],
-            "usage: fedward run ",
+            "fedward run",
             "--resu (did you mean --resume?)",
         ),
         (
             ["doctor", "sites", "--im", "28"],
-            "usage: fedward doctor ",
+            "fedward doctor",
             "--im (did you mean --image-size?)",
         ),
         (
             ["partition", "images", "--ou", "sites"],
-            "usage: fedward partition ",
+            "fedward partition",
             "--ou (did you mean --out?)",
         ),
         (
             ["run", "fedavg", "--site", "3"],
-            "usage: fedward run ",
+            "fedward run",
             "--site (did you mean --sites or --site-files?)",
         ),
     ],
 )
 def test_an_unknown_option_is_refused_by_its_subcommand(
-    arguments: list[str], usage: str, told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], command: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(*arguments)
     text = capsys.readouterr().err
-    assert text.startswith(usage)
-    assert text.endswith(f"error: no such argument: {told}\n")
+    assert text == f"{command}: no such argument: {told}. `{command} --help` says what there is.\n"
 
 
 def test_without_a_word_the_command_lists_its_subcommands(

@@ -254,7 +254,7 @@ def _drop_output() -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses an unknown option with the usage of its subcommand, and suggests a similar one.
+    """Refuses what it does not know in a line or two, and suggests what is similar.
 
     The beginning of an option is no option: what it stands for could change with the next version.
     """
@@ -263,6 +263,10 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
         self.allow_abbrev = False
         read_numbers(self)
+
+    def error(self, message: str) -> NoReturn:
+        """End the process with a message; the usage of a subcommand may take up a terminal."""
+        self.exit(2, f"{self.prog}: {message}. `{self.prog} --help` says what there is.\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self._subparsers is None:
@@ -308,7 +312,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         parser.exit(2)
     if called and called not in _COMMANDS:
         suggestion = did_you_mean(called, _COMMANDS)
-        parser.error(f"there is no command {called}{suggestion}; fedward --help lists all")
+        parser.error(f"there is no command {called}{suggestion}")
     return parser
 
 
