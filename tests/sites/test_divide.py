@@ -314,7 +314,7 @@ def test_a_site_too_small_tells_what_is_counted():
     patients = [f"p{index // 5}" for index in range(60)]
     volumes = replace(pool(np.arange(60) // 5 % 2, patients, hospital=values), grouped=True)
     with pytest.raises(
-        ConfigError, match=r"10 training images, at each.*as b with 9 \(groups, as patients: 2\)"
+        ConfigError, match=r"10 training images at each.*as b with 9 \(groups, as patients: 2\)"
     ):
         divide_by(volumes, column_sites(volumes, "hospital"))
     volumes = replace(volumes, rendering=Rendering(slices=Slices(at_most=4)))

@@ -502,11 +502,11 @@ def check_size(pool: Pool, cut: Cut, remedy: str) -> None:
     if pool.grouped:
         groups = {pool.groups[row] for row in cut[smallest]["train"]}
         found = f"{found} (groups, as patients: {len(groups)})"
-    kind = "files, however many images each becomes" if pool.rendering.several else "images"
+    kind = "files, however many images each becomes," if pool.rendering.several else "images"
     raise TooFewImagesError(
-        "fedward partition",
+        pool.name,
         remedy,
-        expected=f"at least {AT_LEAST} training {kind}, at each site",
+        expected=f"at least {AT_LEAST} training {kind} at each site",
         found=found,
     )
 
