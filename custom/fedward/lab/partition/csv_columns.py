@@ -13,6 +13,7 @@ from fedward.lab.partition.label_columns import label_columns
 from fedward.sites.any_csv import (
     columns_of_groups,
     further_columns,
+    is_of_lesions,
     missing_columns,
     no_image_column,
     read_image_list,
@@ -23,7 +24,7 @@ from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.image_paths import ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.table import Record
-from fedward.sites.unused_columns import like_patients
+from fedward.sites.unused_columns import called_patients, like_patients
 from fedward.text import composed
 
 _LOOKED_AT = 50
@@ -168,7 +169,45 @@ def table_columns(
             )
             column_of["group"] = patients
             further_groups.remove(patients)
+        elif not column_of["group"] or is_of_lesions(column_of["group"]):
+            _note_patients(path, header, records, column_of, used | {*further_groups}, faults)
     return TableColumns(column_of, findings, further_groups, readable)
+
+
+def _note_patients(
+    path: Path,
+    header: Sequence[str],
+    records: Sequence[Record],
+    column_of: dict[str, str],
+    used: Collection[str],
+    faults: Faults,
+) -> None:
+    """Note the fault that a person must say whether a column names patients, and use that column.
+
+    No column names them by a well-known name. Images of one patient would then be in training and
+    in test, and nobody would see it in the numbers.
+    """
+    unused = {
+        name: [record.cells[name] for record in records]
+        for name in header
+        if name and name not in used
+    }
+    patients = called_patients(unused)
+    if not patients:
+        return
+    column = patients[0]
+    faults.note(
+        DataError(
+            f"{path}",
+            "Images of one patient must not be in training and in test. If it names patients, say "
+            f"so: {option('columns', {'group': column})}. If not, say what stays together, or "
+            f"nothing: {option('columns', {'group': column_of['group']})}.",
+            expected="a column of patients, or a decision that there is none",
+            found=f"{listed(patients)}, which nothing uses",
+        ),
+        columns={"group": column},
+    )
+    column_of["group"] = column
 
 
 def _present_columns(
