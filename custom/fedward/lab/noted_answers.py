@@ -17,7 +17,7 @@ from fedward.lab.npz_columns import NpzColumns
 from fedward.runs.run import Run
 from fedward.sites import SiteData
 from fedward.sites.data import SPLITS, Images
-from fedward.sites.label_texts import group_or_empty
+from fedward.sites.site_csv import named_groups
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.stored_images import array_names, refusing_broken_bytes
 from fedward.sites.table import read_table
@@ -74,10 +74,8 @@ def _groups_in_csv(file: ManifestSite) -> dict[str, str]:
     if columns.group is None:
         return {}
     records, _ = read_table(file.manifest, [columns.sample_id, columns.group], file.site)
-    group_of = {
-        record.cells[columns.sample_id]: group_or_empty(record.cell(columns.group))
-        for record in records
-    }
+    groups = named_groups(records, file)
+    group_of = {record.cells[columns.sample_id]: groups[record.line] for record in records}
     return {name: group for name, group in group_of.items() if group}
 
 

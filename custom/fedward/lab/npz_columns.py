@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedward.errors import DataError
 from fedward.lab.row_groups import filled
 from fedward.sites.any_csv import columns_of_groups, is_of_groups, plain_name
-from fedward.sites.label_texts import group_or_empty
+from fedward.sites.patient_names import patient_names
 from fedward.sites.stored_images import (
     StoredArray,
     array_names,
@@ -163,15 +163,14 @@ class NpzColumns:
     def groups_in(self, name: str) -> dict[str, list[str]]:
         """Return prefix -> the group of each image by a column, of the splits that have it.
 
-        The group of an image is empty where nobody knows it.
+        The group of an image is empty where nobody knows it. It has one spelling in all splits.
 
         Raises:
             DataError: the column cannot be read.
         """
         texts_of = self.texts(name)
-        group_of = {
-            text: group_or_empty(text) for texts in texts_of.values() for text in set(texts)
-        }
+        cells = [text for texts in texts_of.values() for text in texts]
+        group_of = dict(zip(cells, patient_names(cells).of_rows, strict=True))
         return {prefix: [group_of[text] for text in texts] for prefix, texts in texts_of.items()}
 
     def value_names(self, name: str) -> list[str] | None:

@@ -12,6 +12,7 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import file_window, pydicom, read_header
 from fedward.sites.dicom_stored import PHOTOMETRIC
 from fedward.sites.files import is_dicom, series_files
+from fedward.sites.patient_names import Words, words_of
 from fedward.text import count, counted
 
 _PERSON = "PN"
@@ -83,24 +84,25 @@ def patient_numbers(paths: Iterable[Path]) -> list[int | None]:
 
     Numbers are in the order of the files and say nothing of the PatientID, which is not kept. It is
     None where a file names no patient. An id of several issuers is of several patients, unless some
-    file does not name its issuer: then it may be of any of these, and all count as one.
+    file does not name its issuer: then it may be of any of these, and all count as one. Ids and
+    issuers may be spelt in several ways (:func:`fedward.sites.patient_names.patient_names`).
     """
     patients = [_patient(next(iter(series_files(path)), path)) for path in paths]
     without_issuer = {patient[0] for patient in patients if patient and not patient[1]}
-    number_of: dict[tuple[str, str], int] = {}
+    number_of: dict[tuple[Words, Words], int] = {}
     numbers: list[int | None] = []
     for patient in patients:
         if patient is None:
             numbers.append(None)
             continue
         patient_id, issuer = patient
-        known_as = (patient_id, "" if patient_id in without_issuer else issuer)
+        known_as = (patient_id, () if patient_id in without_issuer else issuer)
         numbers.append(number_of.setdefault(known_as, len(number_of) + 1))
     return numbers
 
 
-def _patient(path: Path) -> tuple[str, str] | None:
-    """Return the id of a file's patient and who issued it."""
+def _patient(path: Path) -> tuple[Words, Words] | None:
+    """Return the words of the id of a file's patient and of who issued it; none if nobody did."""
     if not is_dicom(path):
         return None
     try:
@@ -109,7 +111,7 @@ def _patient(path: Path) -> tuple[str, str] | None:
         issuer = str(header.get("IssuerOfPatientID") or "").strip()
     except Exception:  # the fault is reported where the image is read
         return None
-    return (patient, issuer) if patient else None
+    return (words_of(patient), words_of(issuer)) if patient else None
 
 
 def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:

@@ -6,7 +6,7 @@ A table from a spreadsheet or from pandas holds ``NaN``, ``-1`` or ``?`` where n
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from unicodedata import category, normalize
@@ -272,19 +272,6 @@ def group_or_empty(text: str) -> str:
     Letters are composed: a name in both of Unicode's forms is one patient's.
     """
     return "" if names_nobody(text) else composed(text)
-
-
-def groups_alike(counts: Mapping[str, int]) -> list[tuple[str, ...]]:
-    """Return the names of groups that may be the same, together, the commonest first.
-
-    Args:
-        counts: name of a group -> its images.
-    """
-    named = Counter[str]()
-    for group, images in counts.items():
-        named[group_or_empty(group)] += images
-    del named[""]
-    return _alike(_by_spelling(named), named, ())
 
 
 def hint(words: Iterable[str], names: Collection[str], example: str) -> str:

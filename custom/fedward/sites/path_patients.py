@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 
+from fedward.sites.patient_names import patient_names
 from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
 from fedward.sites.split import SPLIT_NAMES
 
@@ -16,12 +17,13 @@ _IN_NAME = re.compile(rf"(?:^|[ _.-])((?:{_WORDS}){_NUMBER}|p\d{{4,}})(?=[ _.-]|
 """A patient in the name of a folder or file, such as ``sub-01`` in ``sub-01_T1w``."""
 
 
-def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
+def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> Sequence[str]:
     """Return the patient that each path names; empty where it names none.
 
     The deepest folder that is called as a patient counts, or else the file's name. Patients of one
     name in different folders are different, except in folders of splits and of labels: those that
-    are called as their images' label, or lie at a depth at which each label has one folder. All are
+    are called as their images' label, or lie at a depth at which each label has one folder. Of
+    several spellings (:func:`fedward.sites.patient_names.patient_names`) one is returned. All are
     empty if fewer than two patients are named, or each has a single image.
 
     Args:
@@ -30,10 +32,10 @@ def patients_in_paths(paths: Sequence[str], labels: Sequence[str] = ()) -> list[
     """
     words = labels or [""] * len(paths)
     depths = _depths_of_labels(paths, words)
-    in_folders = [
+    in_folders = _in_one_spelling(
         _in_folders(path, label, depths) for path, label in zip(paths, words, strict=True)
-    ]
-    patients = in_folders if _tells(in_folders) else [_in_file(path) for path in paths]
+    )
+    patients = in_folders if _tells(in_folders) else _in_one_spelling(map(_in_file, paths))
     return patients if _tells(patients) else [""] * len(paths)
 
 
@@ -70,6 +72,11 @@ def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
     mean = len(paths) / max(1, len(different))
     numbered = all(any(map(str.isdigit, PurePosixPath(name).name)) for name in different)
     return different if numbered and not few and mean >= 2 and are_of_few(folders) else []
+
+
+def _in_one_spelling(patients: Iterable[str]) -> Sequence[str]:
+    """Return the patients of images, each in one of its spellings."""
+    return patient_names(list(patients)).of_rows
 
 
 def _tells(patients: Sequence[str]) -> bool:

@@ -15,13 +15,13 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Listed, Re
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
 from fedward.sites.hiding_windows import with_better_window
-from fedward.sites.label_texts import group_or_empty
+from fedward.sites.patient_names import PatientNames, patient_names
 from fedward.sites.row_images import RowImages
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import SPLIT_NAMES, owners, parts_of_labelled_groups
 from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
-from fedward.sites.table_notes import cell_notes, encoding_note, group_note, padded_note
+from fedward.sites.table_notes import cell_notes, encoding_note, group_notes, padded_note
 from fedward.sites.written import read_label, words
 from fedward.text import count
 
@@ -200,8 +200,14 @@ def read_rows(file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind
             "Check 'ignore_labels' and the CSV.",
         )
     images = RowImages(file)
+    group_of = named_groups(selected, file)
     reader = _RowReader(
-        file, classes, label_kind, images, _split_column(selected, file), _owners(selected, file)
+        file,
+        classes,
+        label_kind,
+        images,
+        _split_column(selected, file),
+        _owners(selected, group_of, file),
     )
     usable: list[Entry | WithoutImage] = []
     rejected = list(malformed)
@@ -217,7 +223,7 @@ def read_rows(file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind
             rejected.append(Rejected(record.line, sample_id, str(problem)))
         else:
             usable.append(row)
-    once, repeated = _each_image_once(usable, file)
+    once, repeated = _each_image_once(usable, group_of, file)
     return SiteRows(file, records, images, once, rejected + repeated, total)
 
 
@@ -227,11 +233,16 @@ def _have_one_image(row: Entry | WithoutImage, other: Entry | WithoutImage) -> b
 
 
 def _each_image_once(
-    rows: Sequence[Entry | WithoutImage], file: ManifestSite
+    rows: Sequence[Entry | WithoutImage], group_of: Mapping[int, str], file: ManifestSite
 ) -> tuple[list[Entry | WithoutImage], list[Rejected]]:
     """Return the first row of each image, and the other rows as rejected ones.
 
     Rows that repeat another, perhaps with another id, do not count against ``max_rejected``.
+
+    Args:
+        rows: the usable ones.
+        group_of: line of a row -> its group; empty: it has none.
+        file: the site's.
 
     Raises:
         DataError: an image has several labels.
@@ -248,7 +259,7 @@ def _each_image_once(
         same_image = f"the image of line {first.line}"
         if entry.label != first.label:
             contradictions.append(f"lines {first.line} and {entry.line}")
-        elif _belongs_to(entry, file) != _belongs_to(first, file):
+        elif (group_of[entry.line], entry.split) != (group_of[first.line], first.split):
             reason = f"expected an image of its own, found {same_image} with another group or split"
             rejected.append(entry.rejected(reason))
         else:
@@ -263,12 +274,6 @@ def _each_image_once(
         )
     lines = {row.row for row in rejected}
     return [row for row in rows if row.line not in lines], rejected
-
-
-def _belongs_to(entry: Entry, file: ManifestSite) -> tuple[str, str]:
-    """Return group and split of a row as its cells have them."""
-    group = entry.cells[file.columns.group] if file.columns.group else ""
-    return group_or_empty(group), entry.split
 
 
 def table_notes(rows: SiteRows, label_kind: "LabelKind") -> list[str]:
@@ -289,7 +294,8 @@ def table_notes(rows: SiteRows, label_kind: "LabelKind") -> list[str]:
         names += [record.cells[column] for column in (file.columns.image, *label_columns) if column]
     notes += encoding_note(file.manifest, names)
     notes += padded_note(records, label_columns)
-    notes += group_note(record.cell(file.columns.group) for record in records)
+    groups = _groups(records, file)
+    notes += group_notes((record.cell(file.columns.group) for record in records), groups)
     if isinstance(column, tuple):
         notes += cell_notes(records, column, file.cell_rules, label_kind)
     if unlisted:
@@ -365,9 +371,25 @@ def _split_column(records: Sequence[Record], file: ManifestSite) -> str | None:
     return "split" if any(record.cells.get("split") for record in records) else None
 
 
-def _owners(records: Sequence[Record], file: ManifestSite) -> dict[int, str]:
+def named_groups(records: Sequence[Record], file: ManifestSite) -> dict[int, str]:
+    """Return line of a row -> the patient or lesion that it names; empty where it names none."""
+    lines = [record.line for record in records]
+    return dict(zip(lines, _groups(records, file).of_rows, strict=True))
+
+
+def _groups(records: Sequence[Record], file: ManifestSite) -> PatientNames:
+    """Return the patients or lesions that rows name, each in one spelling."""
+    return patient_names(
+        [record.cell(file.columns.group) for record in records],
+        [record.cell(file.columns.sample_id) for record in records],
+    )
+
+
+def _owners(
+    records: Sequence[Record], group_of: Mapping[int, str], file: ManifestSite
+) -> dict[int, str]:
     """Return line of a row -> what it stays together with (:func:`~.split.owners`)."""
-    groups = [group_or_empty(record.cell(file.columns.group)) for record in records]
+    groups = [group_of[record.line] for record in records]
     ids = [record.cell(file.columns.sample_id) for record in records]
     lines = [record.line for record in records]
     return dict(zip(lines, owners(groups, ids), strict=True))
@@ -455,7 +477,7 @@ def _check_no_leak(rows: Sequence[_UsableRow], file: ManifestSite) -> None:
         raise DataError(
             f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}",
             "Move each of these groups to one split: results on known patients say nothing about "
-            "new ones.",
+            "new ones. Case, blanks, signs and zeros before a number do not tell groups apart.",
             expected="each group in one split",
             found=f"groups in several: {groups}",
         )

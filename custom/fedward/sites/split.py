@@ -10,6 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedward.sites.patient_names import words_of
+
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
@@ -23,20 +25,20 @@ Whole: TypeAlias = npt.NDArray[np.int64]
 def owners(groups: Sequence[str], ids: Sequence[str]) -> list[str]:
     """Return what each of N rows stays together with: its group, or else the row alone, by its id.
 
-    A row alone whose id is also the name of a group gets another name: sample 7 without a patient
-    is none of patient 7.
+    A row alone whose id also names a group (:func:`fedward.sites.patient_names.words_of`) gets
+    another name: sample 7 without a patient is none of patient 007.
 
     Args:
         groups: of each row; empty: it has none.
         ids: of each row.
     """
-    named = set(groups)
-    taken = named.union(ids)
+    named = set(map(words_of, set(groups)))
+    taken = named.union(map(words_of, ids))
     names = []
     for group, sample_id in zip(groups, ids, strict=True):
         owner = group or sample_id
-        if not group and sample_id in named:
-            while owner in taken:
+        if not group and words_of(sample_id) in named:
+            while words_of(owner) in taken:
                 owner += " (alone)"
         names.append(owner)
     return names

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.sites.label_texts import groups_alike, names_nobody
+from fedward.sites.label_texts import names_nobody
+from fedward.sites.patient_names import PatientNames
 from fedward.sites.table import Record, guessed_encoding
 from fedward.sites.written import CellRules, answer_in
 from fedward.text import counted
@@ -42,21 +43,27 @@ def encoding_note(path: Path, names: Iterable[str]) -> list[str]:
     ]
 
 
-def group_note(groups: Iterable[str]) -> list[str]:
-    """Return notes of groups that only say that nobody knows, and of those that look the same."""
-    counts = Counter(groups)
+def group_notes(cells: Iterable[str], groups: PatientNames) -> list[str]:
+    """Return notes of groups that only say that nobody knows, and of those in several spellings.
+
+    Args:
+        cells: that name the groups.
+        groups: of these cells.
+    """
+    counts = Counter(cells)
     notes = []
-    nobody = [f"{group} {count}" for group, count in counts.items() if names_nobody(group)]
+    nobody = [f"{cell} {count}" for cell, count in counts.items() if names_nobody(cell)]
     if nobody:
         notes.append(
             "Groups that name nobody, so each of their images counts as a patient of its own: "
             f"{', '.join(nobody[:5])}."
         )
-    alike = [" and ".join(texts) for texts in groups_alike(counts)]
-    if alike:
+    several = [" and ".join(texts[:5]) for texts in groups.spellings.values()]
+    if several:
         notes.append(
-            "Groups that are written almost alike and may be the same patient, which would then "
-            f"be in several sites and splits: {len(alike)}, as {', '.join(alike[:3])}."
+            "Groups that are written in several ways, each of which counts as one: "
+            f"{len(several)}, as {', '.join(several[:3])}. If they are different patients, give "
+            "them names that differ in a word or a number."
         )
     return notes
 

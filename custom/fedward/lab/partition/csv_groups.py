@@ -4,22 +4,26 @@ from collections.abc import Sequence
 
 from fedward.lab.row_groups import RowGroups, filled
 from fedward.sites.any_csv import is_of_patients
-from fedward.sites.label_texts import group_or_empty
+from fedward.sites.patient_names import PatientNames, patient_names
 from fedward.sites.patient_words import are_torn
 from fedward.sites.table import Record
 
 
-def row_groups(records: Sequence[Record], column: str, further: Sequence[str]) -> RowGroups:
+def row_groups(
+    records: Sequence[Record], column: str, further: Sequence[str], id_column: str
+) -> RowGroups:
     """Return what the rows of a CSV stay together with; see :func:`~fedward.lab.row_groups.filled`.
 
     Args:
         records: the rows, which are called by their lines.
         column: the column of groups. If it is empty, no row has a group.
         further: further columns of groups, those of patients before those of lesions.
+        id_column: of the rows' own ids; empty: they have none.
     """
     if not column:
         return RowGroups({record.line: "" for record in records})
-    return filled(_ids(records, column), {name: _ids(records, name) for name in further})
+    ids_of = {name: _ids(records, name, id_column) for name in (column, *further)}
+    return filled(ids_of[column], {name: ids_of[name] for name in further})
 
 
 def column_of_torn_patients(records: Sequence[Record], column: str, further: Sequence[str]) -> str:
@@ -34,13 +38,26 @@ def column_of_torn_patients(records: Sequence[Record], column: str, further: Seq
     """
     if not column or is_of_patients(column):
         return ""
-    groups = list(_ids(records, column).values())
+    groups = names_in(records, column).of_rows
     for name in filter(is_of_patients, further):
-        if are_torn(list(_ids(records, name).values()), groups):
+        if are_torn(names_in(records, name).of_rows, groups):
             return name
     return ""
 
 
-def _ids(records: Sequence[Record], column: str) -> dict[int, str]:
+def names_in(records: Sequence[Record], column: str, id_column: str = "") -> PatientNames:
+    """Return whom the rows of a CSV name in a column of patients or lesions.
+
+    Args:
+        records: the rows.
+        column: of the names.
+        id_column: of the rows' own ids; empty: they have none.
+    """
+    ids = [record.cells[id_column] for record in records] if id_column else ()
+    return patient_names([record.cells[column] for record in records], ids)
+
+
+def _ids(records: Sequence[Record], column: str, id_column: str) -> dict[int, str]:
     """Return line of a row -> the id in a column; empty where it says that nobody knows."""
-    return {record.line: group_or_empty(record.cells[column]) for record in records}
+    lines = [record.line for record in records]
+    return dict(zip(lines, names_in(records, column, id_column).of_rows, strict=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedward.errors import DataError, listed, option
 from fedward.lab.partition.csv_columns import table_columns
-from fedward.lab.partition.csv_groups import row_groups
+from fedward.lab.partition.csv_groups import names_in, row_groups
 from fedward.lab.partition.csv_rows import CsvRows, read_rows
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
@@ -22,10 +22,9 @@ from fedward.lab.row_groups import RowGroups
 from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import Rejected
 from fedward.sites.image_paths import ImageFinder
-from fedward.sites.label_texts import group_or_empty
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record
-from fedward.sites.table_notes import encoding_note, group_note
+from fedward.sites.table_notes import encoding_note, group_notes
 from fedward.text import composed, count
 
 
@@ -196,7 +195,9 @@ def _read_table(path: Path, folder: Path, options: CsvOptions, faults: Faults) -
         malformed,
         column_of=columns.of,
         findings=columns.findings,
-        groups=row_groups(records, columns.of["group"], columns.further_groups),
+        groups=row_groups(
+            records, columns.of["group"], columns.further_groups, columns.of["sample_id"]
+        ),
         counted=counted,
     )
 
@@ -287,15 +288,16 @@ def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
     cells = []
     by_others = 0
     alone = 0
-    for record in rows.records:
+    named = names_in(rows.records, column, table.column_of["sample_id"])
+    for record, name in zip(rows.records, named.of_rows, strict=True):
         cell = record.cells[column]
         is_grouped = bool(table.groups.of_rows[record.line])
-        if is_grouped and not group_or_empty(cell):
+        if is_grouped and not name:
             by_others += 1
             continue
         cells.append(cell)
         alone += not cell
-    notes = group_note(cells)
+    notes = group_notes(cells, named)
     if by_others:
         others = listed(table.groups.further_columns)
         notes.append(f"Rows without {column} that stay together by {others}: {by_others}.")

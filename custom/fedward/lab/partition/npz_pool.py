@@ -37,8 +37,10 @@ from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
+from fedward.sites.patient_names import patient_names
 from fedward.sites.patient_words import are_torn
 from fedward.sites.stored_images import StoredImages, array_names, refusing_broken_bytes
+from fedward.sites.table_notes import group_notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +165,7 @@ def read_npz(
     groups_in_file = file.columns.groups()
     named_groups = file.of_all(groups_in_file.by_prefix)
     _refuse_torn_patients(path, file)
+    notes += _group_notes(file)
     notes += _further_groups_note(file, named_groups, groups_in_file.further_columns)
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
@@ -225,6 +228,14 @@ def _refuse_torn_patients(path: Path, file: _File) -> None:
                 expected="one column of groups",
                 found=f"{group_name} and {name}, which do not agree",
             )
+
+
+def _group_notes(file: _File) -> list[str]:
+    """Return notes of the names of groups in the first column of them; none without one."""
+    if not file.columns.of_groups:
+        return []
+    cells = file.of_all(file.columns.texts(file.columns.of_groups[0]))
+    return group_notes(filter(None, cells), patient_names(cells))
 
 
 def _further_groups_note(

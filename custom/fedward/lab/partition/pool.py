@@ -314,7 +314,8 @@ def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> No
         raise DataError(
             where,
             "Move each of these groups to one split, or let new splits be made "
-            f"({option('resplit', True)}).",
+            f"({option('resplit', True)}). Case, blanks, signs and zeros before a number do not "
+            "tell groups apart.",
             expected="each group (patient, lesion) in one split",
             found=f"{len(leaking)} in several, such as {', '.join(leaking[:3])}",
         )
