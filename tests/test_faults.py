@@ -29,6 +29,7 @@ class Model(BaseModel):
     name: str = Field("ab", min_length=2, max_length=3)
     part: bool | Inner = False
     table: dict[str, Inner] = {}
+    follows: int = Field(default_factory=lambda fields: fields["needed"] + 1)
 
 
 def said(raw: Any) -> list[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "extra_forbidden"
 _MISSING = "missing"
+_NO_DEFAULT = "default_factory_not_called"
+"""A default follows from other fields, one of which is wrong: that one has a fault of its own."""
 _OWN_TEXT = ("value_error", "assertion_error")
 """Kinds of faults whose text is that of our own validators."""
 _MAPPING = "fields of its own"
@@ -115,6 +117,8 @@ def faults(error: "ValidationError", raw: Any, field_names: Iterable[str] = ()) 
             raw = json.loads(raw)
     by_field = dict[str, Fault]()
     for item in error.errors(include_url=False):
+        if item["type"] == _NO_DEFAULT:
+            continue
         fault = _fault(item, raw, names)
         previous = by_field.get(fault.field)
         if previous and previous.kind not in _OWN_TEXT:
