@@ -94,9 +94,9 @@ class Client(Respondent):
         algorithm: Algorithm[Any],
         log: SiteLog,
         admission: Admission,
-        key: SiteKey | None,
-        device: str,
-        observer: TrainingObserver | None,
+        key: SiteKey | None = None,
+        device: str = "auto",
+        observer: TrainingObserver | None = None,
     ) -> None:
         super().__init__(source, algorithm.requirements, log, admission)
         self.key = key
@@ -369,7 +369,7 @@ def client_of(
     algorithm: Algorithm[Any] | Survey,
     log: SiteLog,
     admission: Admission,
-    key: SiteKey | None,
+    key: SiteKey | None = None,
     device: str = "auto",
     observer: TrainingObserver | None = None,
 ) -> Client | SurveyClient:
