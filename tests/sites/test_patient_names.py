@@ -2,11 +2,12 @@
 
 import csv
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -115,6 +116,7 @@ def test_other_words_or_numbers_name_other_patients(patients):
 NAMES = st.text("aAbBÄ01 -_.", max_size=5)
 
 
+@example([" ", "\u200b", ""], Random(0))
 @given(st.lists(NAMES, max_size=12), st.randoms())
 def test_rows_have_one_name_if_and_only_if_their_words_are_the_same(cells, random):
     names = patient_names(cells).of_rows

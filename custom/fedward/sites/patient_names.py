@@ -42,10 +42,10 @@ def patient_names(cells: Sequence[str], ids: Sequence[str] = ()) -> PatientNames
     """
     names = [group_or_empty(cell) for cell in cells]
     own_ids = ids or [""] * len(names)
-    counts = Counter(
-        name for name, own_id in zip(names, own_ids, strict=True) if name and name != own_id
-    )
     words = {name: words_of(name) for name in set(names)}
+    counts = Counter(
+        name for name, own_id in zip(names, own_ids, strict=True) if words[name] and name != own_id
+    )
     alike = defaultdict[Words, list[str]](list)
     for name in counts:
         alike[words[name]].append(name)
@@ -57,14 +57,14 @@ def patient_names(cells: Sequence[str], ids: Sequence[str] = ()) -> PatientNames
         if len(texts) > 1:
             spellings[texts[0]] = texts
     return PatientNames(
-        [spelling_of.get(words[name], name) if name else "" for name in names], spellings
+        [spelling_of.get(words[name], name) if words[name] else "" for name in names], spellings
     )
 
 
 def words_of(name: str) -> Words:
     """Return the words and numbers of a patient's name, which all its spellings share.
 
-    A name of signs alone is a word; an empty one has none.
+    A name of signs alone is a word. One without a visible letter has none.
     """
     plain = without_accents(name)
     whole = _WHOLE.fullmatch(plain)

@@ -10,7 +10,7 @@ from fedward.sites.table import Record
 
 
 def row_groups(
-    records: Sequence[Record], column: str, further: Sequence[str], id_column: str
+    records: Sequence[Record], column: str, further: Sequence[str], id_column: str = ""
 ) -> RowGroups:
     """Return what the rows of a CSV stay together with; see :func:`~fedward.lab.row_groups.filled`.
 
