@@ -114,6 +114,18 @@ def test_the_doctor_counts_test_images_by_group(tmp_path: Path) -> None:
     assert told in notes
 
 
+def test_the_doctor_says_of_a_site_without_images_of_a_kind_only_that(tmp_path: Path) -> None:
+    """As sites that train on a cut whose validation and test images are evaluated together."""
+    columns = {"camera": ["X", "Y"]}
+    trained = [held for held in HELD if held[1] == "train"]
+    notes = examine(write_hospital(tmp_path / "trains", trained, subgroups=columns), SPEC).notes
+    assert not any("test images" in note or "has numbers of a group" in note for note in notes)
+    tested = [held for held in HELD if held[1] == "test"]
+    notes = examine(write_hospital(tmp_path / "evaluates", tested, subgroups=columns), SPEC).notes
+    assert "no training image: the site only evaluates" in notes
+    assert not any("training label" in note for note in notes)
+
+
 def test_without_columns_images_carry_neither_groups_nor_patients(tmp_path: Path) -> None:
     held = [(label, split, number, grey, "", "") for label, split, number, grey, *_ in HELD]
     data = load_site(write_hospital(tmp_path / "here", held), SPEC)

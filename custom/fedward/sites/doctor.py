@@ -459,7 +459,9 @@ def _notes(data: SiteData) -> list[str]:
                 rare.append(f"{number} of {quoted(data.classes[place])}")
         if len(images) and rare:
             notes.append(f"{name}: fewer than {TINY} {unit} of a class: {', '.join(rare)}")
-    if not len(data.labelled):
+    if not len(data.labelled) and not len(data.unlabelled):
+        notes.append("no training image: the site only evaluates")
+    elif not len(data.labelled):
         fate = "can only take part in methods for unlabelled sites"
         if data.annotation == "queue":
             fate = "learns from the answers of people alone"
@@ -468,7 +470,9 @@ def _notes(data: SiteData) -> list[str]:
 
 
 def _subgroup_notes(data: SiteData) -> list[str]:
-    """Return how many test images each group of each column has."""
+    """Return how many test images each group of each column has; nothing without test images."""
+    if not len(data.test):
+        return []
     notes = []
     for place, (column, named) in enumerate(data.subgroups.items()):
         images = Counter(row[place] for row in data.test.subgroups)
