@@ -110,6 +110,16 @@ def test_an_id_without_its_issuer_may_be_any_of_these_patients(tmp_path, issuers
     assert patient_numbers([*paths, another]) == [*numbers, max(numbers) + 1]
 
 
+def test_an_id_and_its_issuer_may_be_spelt_in_several_ways(tmp_path):
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    patients = [("P01", "North"), ("p 1", "NORTH"), ("P-001", "north "), ("P01a", "north")]
+    paths = [
+        save(tmp_path / f"{index}", values, PatientID=patient, IssuerOfPatientID=issuer)
+        for index, (patient, issuer) in enumerate(patients)
+    ]
+    assert patient_numbers(paths) == [1, 1, 1, 2]
+
+
 def test_ids_of_nobody_group_nothing(tmp_path):
     assert not read_folder(clinic(tmp_path / "empty", 4, known=False)).grouped
     same = read_folder(clinic(tmp_path / "same", 4, PatientID="ANONYMOUS"))
