@@ -164,7 +164,8 @@ def refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_is_no_number_is_refused_with_what_is_expected(
     arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refusal(arguments, capsys) == text
+    hint = f"`fedward {arguments[0]} --help` says what there is."
+    assert refusal(arguments, capsys) == f"{text}. {hint}"
 
 
 @pytest.mark.proves(
