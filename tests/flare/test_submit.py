@@ -9,7 +9,8 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare.jobs import submit as module
+from fedward.flare.jobs import status
+from fedward.flare.jobs import submit as submitting
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.remote import UnreachableError
 from fedward.flare.jobs.status import LOST
@@ -109,7 +110,8 @@ def _clock_that_jumps(monkeypatch):
     sleep = SimpleNamespace(
         monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)
     )
-    monkeypatch.setattr(module, "time", sleep)
+    for module in (submitting, status):
+        monkeypatch.setattr(module, "time", sleep)
 
 
 def test_waiting_ends_and_says_that_the_job_does_not():
@@ -120,6 +122,17 @@ def test_waiting_ends_and_says_that_the_job_does_not():
         wait(going_on, "42", 5)
     with pytest.raises(UnreachableError):
         wait(Flare(error=GONE), "42")
+
+
+def test_who_refused_a_job_is_waited_for():
+    """FLARE writes the status first."""
+    refused = {**META, "status": "FINISHED:FAILED_TO_RUN"}
+    no_reason = {**refused, "job_deploy_detail": None}
+    flare = Flare()
+    flare.looks = [{**META, "status": "DISPATCHED"}, no_reason, no_reason, refused]
+    assert wait(flare, "42") == refused
+    flare.looks = [no_reason]
+    assert wait(flare, "42") == no_reason, "a job may fail without one"
 
 
 def test_a_job_that_was_lost_with_its_server_is_not_waited_for():

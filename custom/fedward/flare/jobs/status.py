@@ -3,6 +3,7 @@
 Each running job's controller answers from its run folder.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,9 @@ STATS = "fedward"
 _HOW_LOST = "lost: the server ended while it ran"
 _STARTING = "starting"
 _ASK_AGAIN = "Ask again in some seconds."
+
+_LOOKS_FOR_REASON = 5
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 _NOT_RUNNING_YET = (
     RunStatus.SUBMITTED.value,
@@ -108,6 +112,26 @@ def meta_of(flare: RemoteSession, job_id: str) -> dict[str, Any]:
 def has_ended(meta: Mapping[str, Any]) -> bool:
     """Return whether FLARE says that a job has ended."""
     return str(meta["status"]).startswith("FINISHED")
+
+
+def with_reason(flare: RemoteSession, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what FLARE says of a job that has ended, with who refused it if nobody could run it.
+
+    FLARE's server writes that a job failed to run, and only then who refused it. So a job without a
+    reason is looked at again, for some seconds, as it may have none.
+
+    Args:
+        flare: session of a user.
+        meta: what FLARE says of the job.
+    """
+    looked_at = dict(meta)
+    for _ in range(_LOOKS_FOR_REASON):
+        is_written = bool(looked_at.get("job_deploy_detail"))
+        if looked_at["status"] != RunStatus.FAILED_TO_RUN.value or is_written:
+            break
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        looked_at = meta_of(flare, str(looked_at["job_id"]))
+    return looked_at
 
 
 def run_of(meta: Mapping[str, Any]) -> str:

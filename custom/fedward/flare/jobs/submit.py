@@ -14,7 +14,7 @@ from nvflare.apis.job_def import RunStatus
 from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
 from fedward.flare.jobs.remote import RemoteSession
-from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of
+from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of, with_reason
 from fedward.flare.kits.reading import reading
 from fedward.flare.places import ERROR_FILE, RUN_PROPERTY
 from fedward.runs.standing import continuing
@@ -104,7 +104,7 @@ def wait(
     while True:
         meta = meta_of(flare, job_id)
         if has_ended(meta):
-            return meta
+            return with_reason(flare, meta)
         system = flare.get_system_info()
         if meta["status"] == RunStatus.RUNNING.value:
             started = started or system.server_info.start_time

@@ -8,7 +8,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotRunning, NoClientsAvailable
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
 from fedward.flare.jobs.remote import RemoteSession, UnreachableError
-from fedward.flare.jobs.status import LOST, has_ended, job_progress, meta_of
+from fedward.flare.jobs.status import LOST, has_ended, job_progress, meta_of, with_reason
 from fedward.flare.jobs.stopped_jobs import StoppedJobs
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Watch:
         """
         meta = meta_of(flare, self.job_id)
         if has_ended(meta):
-            return {**meta, "status": self._end_status(meta)}
+            return {**with_reason(flare, meta), "status": self._end_status(meta)}
         server = flare.get_system_info()
         if server.server_info.start_time != self.server_start:
             if meta["status"] != RunStatus.SUBMITTED.value:
