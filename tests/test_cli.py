@@ -182,7 +182,7 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("arguments", "command", "told"),
+    ("arguments", "command", "named"),
     [
         (
             ["run", "fedavg", "--sett", "rounds=3"],
@@ -222,12 +222,12 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
     ],
 )
 def test_an_unknown_option_is_refused_by_its_subcommand(
-    arguments: list[str], command: str, told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], command: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         run(*arguments)
     text = capsys.readouterr().err
-    assert text == f"{command}: no such argument: {told}. `{command} --help` says what there is.\n"
+    assert text == f"{command}: no such argument: {named}. `{command} --help` says what there is.\n"
 
 
 def test_without_a_word_the_command_lists_its_subcommands(

@@ -26,7 +26,7 @@ def owners(groups: Sequence[str], ids: Sequence[str]) -> list[str]:
     """Return what each of N rows stays together with: its group, or else the row alone, by its id.
 
     A row alone whose id also names a group (:func:`fedward.sites.patient_names.words_of`) gets
-    another name: sample 7 without a patient is none of patient 007.
+    another name: image 7 without a patient does not belong to patient 007.
 
     Args:
         groups: of each row; empty: it has none.

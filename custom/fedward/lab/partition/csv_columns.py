@@ -202,7 +202,7 @@ def _note_patients(
             "Images of one patient must not be in training and in test. If it names patients, say "
             f"so: {option('columns', {'group': column})}. If not, say what stays together, or "
             f"nothing: {option('columns', {'group': column_of['group']})}.",
-            expected="a column of patients, or a decision that there is none",
+            expected="the column of patients to be named, or declined",
             found=f"{listed(patients)}, which nothing uses",
         ),
         columns={"group": column},
