@@ -17,7 +17,8 @@ from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.markdown import Table, gap_text, metric_name
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Claim, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Claim
 from fedward.lab.bench.verdicts import (
     Verdict,
     claimed_values,

@@ -10,7 +10,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.lab.bench.records import read_records
-from fedward.lab.bench.study import Cell
+from fedward.lab.bench.study_parts import Cell
 from public_images import write_public_npz
 
 STUDY = {

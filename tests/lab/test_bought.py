@@ -10,7 +10,8 @@ from fedward.cli import main
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.runs.run import Run
 from fedward.sites import load_site
 from public_images import write_public_npz

@@ -11,8 +11,8 @@ from PIL import Image
 
 from fedward.config import DataSpec
 from fedward.lab.bench.bench import cut
-from fedward.lab.bench.study import Cell
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.runs.run import Run
 from fedward.sites import load_site, named_sites
 from fedward.storage.model_files import StoredState

@@ -13,7 +13,7 @@ from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.shortcomings import shortcomings
-from fedward.lab.bench.study import Cell
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.summary import Page, summary_table
 from recorded import OWN, flat, lines_of, reference, results_of, study_of, with_test
 

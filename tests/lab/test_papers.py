@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file
 
 from fedward.jobs import simulated_sites
-from fedward.lab.bench.study import Cell
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.simulation import Simulation
 from fedward.runs.run import Run
 from fedward.storage.run_folder import RunFolder

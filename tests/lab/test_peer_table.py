@@ -8,7 +8,8 @@ import pytest
 from fedward.lab.bench.recording import record
 from fedward.lab.bench.records import Drawn, ImageDigests
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.tables import further_tables
 from fedward.runs.run import Run
 from recorded import bare

@@ -13,7 +13,8 @@ from fedward.lab.bench.page import block
 from fedward.lab.bench.pictures import figures, is_as_written, write_figure
 from fedward.lab.bench.records import Curve, Record
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from recorded import SEEDS, bare, lines_of, results_of, study_of, with_test
 
 ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}

@@ -20,7 +20,8 @@ from fedward.lab.bench.recording import check_records, record
 from fedward.lab.bench.records import Curve, Drawn, ImageDigests, Record, add_records, read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Row, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell, Row
 from fedward.lab.bench.tables import further_tables, tables, value_table
 from fedward.runs.metrics import Metrics
 from fedward.runs.run import Run

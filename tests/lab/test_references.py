@@ -23,7 +23,8 @@ from fedward.lab.bench.reference_images import ReferenceImages
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.references import Fits, FittedReference, SiteImages
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.sites import load_site
 from fedward.sites.data import Images
 from public_images import write_public_npz

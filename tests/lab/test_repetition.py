@@ -13,8 +13,9 @@ from fedward.errors import ConfigError
 from fedward.lab.bench.bench import CUT_BEGUN, cut
 from fedward.lab.bench.repetition import compared_seeds
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.methods import method_of, settings_of
 from fedward.sites import load_site
 from fedward.sites.data import SiteData

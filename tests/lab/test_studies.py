@@ -7,8 +7,8 @@ import timm
 
 from fedward.lab.bench.bench import verified
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.methods import method_of
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from fedward.errors import ConfigError
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 
 ROWS = {
     "lower": {"title": "Lower", "job": "fedavg"},

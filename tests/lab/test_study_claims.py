@@ -22,7 +22,8 @@ from fedward.lab.bench.labels_seen import same_labels
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.records import Curve, ImageDigests, Record, add_records
 from fedward.lab.bench.reference import Reference, references_on
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.tables import further_tables, value_table
 from fedward.lab.bench.verdicts import claim_test, sentences
 from recorded import (

@@ -15,7 +15,8 @@ from fedward.lab.bench.reference import Labels, references_on
 from fedward.lab.bench.reference_runs import missing_references, reference_cells
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.verification import verified_records
 from recorded import RAW_PIXELS, ROWS, SEEDS, bare, line, lines_of, reference, results_of, study_of
 

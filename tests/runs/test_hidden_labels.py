@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.jobs import simulated_sites
-from fedward.lab.bench.study import Cell
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.methods import method_of
 from fedward.registry import METHODS
 from fedward.sites.assemble import divide

@@ -8,8 +8,8 @@ import yaml
 
 from fedward.config import DataSpec
 from fedward.lab.bench.bench import cut
-from fedward.lab.bench.study import Cell
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.sites import load_site
 

@@ -11,7 +11,8 @@ from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.reference_runs import reference_cells, reference_settings
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 
 SEEDS = (1, 2, 3, 4, 5)
 ROWS = {

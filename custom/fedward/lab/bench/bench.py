@@ -19,8 +19,9 @@ from fedward.lab.bench.records import read_records
 from fedward.lab.bench.reference_runs import reference_cells
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_file import read_study
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.tables import tables
 from fedward.lab.bench.verification import verified_records
 from fedward.lab.partition.command import add_partition

@@ -9,7 +9,8 @@ from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.evaluation import paired_difference
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.study import Cell, Claim, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell, Claim
 
 _ROUNDING = 1e-12
 """Differences do not vary if their deviation is below this share of the largest value."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedward.console.listener import Listener
 from fedward.lab.bench.markdown import Table
 from fedward.lab.bench.reference_runs import missing_references, run_references
-from fedward.lab.bench.study import Cell
+from fedward.lab.bench.study_parts import Cell
 from fedward.lab.simulation import Simulation
 from fedward.methods import method_of
 from fedward.storage.rows import RoundRow, read_rows

@@ -4,7 +4,7 @@ from fedward.lab.bench.comparisons import additional_cost, paired_gap, relative_
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import Table, full_title, gap_text, metric_name, row_title
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import RowOfVariant
+from fedward.lab.bench.study_parts import RowOfVariant
 
 
 def lower_bound_table(results: Results) -> str:

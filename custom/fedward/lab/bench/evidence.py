@@ -14,7 +14,7 @@ from fedward.lab.bench.regime import NO_REFERENCE, own_regime_refusal
 from fedward.lab.bench.repetition import data_varied
 from fedward.lab.bench.results import Results, kept_with_results
 from fedward.lab.bench.shared_runs import sharing_runs
-from fedward.lab.bench.study import RowOfVariant
+from fedward.lab.bench.study_parts import RowOfVariant
 
 NO_BOUNDS = "rows of few and of all labels have not both run"
 """Why nothing is concluded where there is no lower bound, no upper bound, or neither."""

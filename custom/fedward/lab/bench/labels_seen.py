@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fedward.lab.bench.results import Results, kept_with_results
-from fedward.lab.bench.study import RowOfVariant
+from fedward.lab.bench.study_parts import RowOfVariant
 from fedward.methods import settings_of
 
 

@@ -29,7 +29,7 @@ from fedward.lab.bench.records import (
     read_records,
     rounded,
 )
-from fedward.lab.bench.study import METRICS, Cell
+from fedward.lab.bench.study_parts import METRICS, Cell
 from fedward.lab.noted_answers import answers_of
 from fedward.operation.audit_check import verify
 from fedward.runs.communities import picks_of

@@ -16,7 +16,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.faults import faults
 from fedward.lab.bench.reference import Reference
-from fedward.lab.bench.study import Cell
+from fedward.lab.bench.study_parts import Cell
 from fedward.methods import settings_of
 from fedward.storage.disk import replacing
 

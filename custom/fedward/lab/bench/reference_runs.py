@@ -19,7 +19,8 @@ from fedward.lab.bench.records import (
 from fedward.lab.bench.reference import Labels, Reference, references_on
 from fedward.lab.bench.reference_images import ReferenceImages, input_names
 from fedward.lab.bench.references import Fits, FittedReference
-from fedward.lab.bench.study import METRICS, Cell, Settings, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import METRICS, Cell, Settings
 
 if TYPE_CHECKING:
     from fedward.lab.bench.runs import Bench

@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.partitions import CutKey, cut_key
 from fedward.lab.bench.records import Record
-from fedward.lab.bench.study import Cell, RowOfVariant, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell, RowOfVariant
 
 NOT_RUN = "not run"
 """What is said of a row without results."""

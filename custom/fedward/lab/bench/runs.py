@@ -17,7 +17,8 @@ from fedward.lab.bench.records import Drawn, ImageDigests, Record, add_records, 
 from fedward.lab.bench.reference_runs import missing_references, run_references
 from fedward.lab.bench.repetition import compared_seeds, cut_of, repetition_of
 from fedward.lab.bench.results import has_values
-from fedward.lab.bench.study import Cell, Settings, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell, Settings
 from fedward.lab.processes import run_all
 from fedward.lab.run_check import print_folded
 from fedward.lab.simulation import Simulation, default_sites

@@ -7,7 +7,8 @@ from pydantic import ValidationError
 
 from fedward.errors import ConfigError, reason_of
 from fedward.faults import explain, names_in
-from fedward.lab.bench.study import METRICS, Cell, Claim, Row, Study, Variant
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import METRICS, Cell, Claim, Row, Variant
 from fedward.methods import method_of
 
 

@@ -12,7 +12,8 @@ from fedward.lab.bench.claims import holm, p_value
 from fedward.lab.bench.evidence import refusal, regime_refusal
 from fedward.lab.bench.markdown import gap_text, metric_name
 from fedward.lab.bench.results import Results
-from fedward.lab.bench.study import Claim, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Claim
 
 Outcome: TypeAlias = Literal["shown", "opposite shown", "not shown", "not judged"]
 LEVEL = 0.05

@@ -15,7 +15,8 @@ from fedward.lab.bench.reference_runs import (
     reference_cells,
     reference_settings,
 )
-from fedward.lab.bench.study import Cell, Study
+from fedward.lab.bench.study import Study
+from fedward.lab.bench.study_parts import Cell
 from fedward.text import count
 
 if TYPE_CHECKING:
