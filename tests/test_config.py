@@ -11,12 +11,13 @@ import pytest
 
 from fedward.config import DERMOSCOPY, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
-from fedward.jobs import JOBS, load_experiment, simulated_sites
+from fedward.jobs import JOBS, changed_experiment, load_experiment, simulated_sites
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import method_of, methods_supporting, settings_of
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.requirements import Feature
 from fedward.methods.settings import Settings
+from fedward.methods.steps import most_steps
 from fedward.registry import METHODS
 
 
@@ -157,15 +158,101 @@ def test_changes_that_cannot_be_are_told(changes: list[str], text: str) -> None:
         load_experiment("fedavg", changes)
 
 
-@pytest.mark.parametrize("change", ["local_epochs=5", "images_at_most=32"])
-def test_a_setting_without_effect_is_refused(change: str) -> None:
-    """A site takes as many images as images_per_round says, however many passes these are."""
-    found = rf"--set {change}: expected .* found images_per_round=800.*--set images_per_round=null"
+@pytest.mark.parametrize(
+    ("job", "change", "beside", "needed"),
+    [
+        # A site takes as many images as images_per_round says, however many passes these are.
+        ("fedavg", "local_epochs=5", "images_per_round=800", "images_per_round=null"),
+        ("fedavg", "images_at_most=32", "images_per_round=800", "images_per_round=null"),
+        ("fedavg", "momentum=0.5", "optimizer=adam", "optimizer=sgd"),
+        ("fedavg", "trim=0.4", "robust=no", "robust=trimmed_mean"),
+        ("fedavg", "server_learning_rate=0.1", "server_labels=False", "server_labels=true"),
+        ("ssfl", "temperature=0.1", "pseudo_labels=fixed", "pseudo_labels=soft"),
+        ("local_lower", "threshold=0.1", "learns_from=labels", "learns_from=all_images"),
+        ("fedperl", "gate=0.95", "policy=static", "policy=gated_validation"),
+        ("fedmatch_plus", "similarity_scale=none", "similarity=answers", "similarity=moments"),
+        ("selffed_scratch", "mask_ratio=0.5", "pretraining_rounds=0", "pretraining_rounds=4"),
+        ("selffed_scratch", "queue=64", "contrastive=off", "contrastive=server"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(
+    job: str, change: str, beside: str, needed: str
+) -> None:
+    found = rf"--set {change}: expected .* found {beside}, .* Add --set {needed}, or leave"
     with pytest.raises(ConfigError, match=found):
-        load_experiment("fedavg", [change])
+        load_experiment(job, [change])
     name, value = change.split("=")
-    passes = load_experiment("fedavg", [change, "images_per_round=null"])
-    assert passes.options[name] == int(value)
+    with_effect = load_experiment(job, [change, needed])
+    assert str(with_effect.options[name]) == value
+
+
+@pytest.mark.parametrize(
+    ("job", "changes", "needed"),
+    [
+        ("isofed", ["adapt=false", "adaptation_rate=0.5"], "adapt=true"),
+        ("selffed", ["pretext=contrastive", "mask_ratio=0.5"], "pretext=masked"),
+        ("selffed", ["contrastive=off", "contrastive_rate=0.1"], "contrastive=server"),
+    ],
+)
+def test_a_setting_that_another_change_leaves_without_effect_is_refused(
+    job: str, changes: list[str], needed: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"Add --set {needed}, or leave"):
+        load_experiment(job, changes)
+
+
+def test_contrast_as_the_pretext_has_a_queue_without_contrast_in_phase_2() -> None:
+    changes = ["pretext=contrastive", "contrastive=off", "queue=64", "temperature=0.3"]
+    experiment = load_experiment("selffed", changes)
+    assert (experiment.options["queue"], experiment.options["temperature"]) == (64, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "text"),
+    [
+        ("fedperl", {"rounds": 10, "warm_up": 10}, "warm_up=10 leaves none of 10 rounds"),
+        ("isofed", {"rounds": 7}, "warm_up=7 leaves none of 7 rounds"),
+        ("rscfed", {"rounds": 2}, "warm_up=7 leaves none of 2 rounds"),
+        ("mt_wfedavg", {"rounds": 5}, "warm_up=7 leaves none of 5 rounds"),
+        ("fedirm", {"rounds": 21}, "warm_up=21 leaves none of 21 rounds"),
+        ("fedmatch", {"rounds": 5}, "helper_every=10 leaves none of 5 rounds"),
+    ],
+)
+def test_a_run_without_one_round_of_its_method_is_refused(
+    method: str, options: dict[str, Any], text: str
+) -> None:
+    """It would be a run of another method under this name."""
+    assert text in refusal({"method": method, "options": options})
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedperl", {"rounds": 11}),
+        ("fedperl", {"rounds": 10, "committee": 0}),
+        ("isofed", {"rounds": 8}),
+        ("wfedavg", {"rounds": 7}),
+        ("fedmatch", {"rounds": 10}),
+        ("fedmatch", {"rounds": 5, "helpers": 0}),
+    ],
+)
+def test_one_round_of_a_method_is_enough(method: str, options: dict[str, Any]) -> None:
+    assert Experiment(method=method, options=options).options == options
+
+
+def test_the_baseline_without_pretraining_has_nothing_of_selffed() -> None:
+    """It needs no images at the server, and averages as federated averaging does."""
+    for job in ("selffed_scratch", "selffed_scratch_paper"):
+        method = method_of(changed_experiment(job, {}))
+        assert (method.settings.contrastive, method.settings.beta) == ("off", 1.0)
+        assert not method.requirements.server.images
+
+
+def test_the_papers_fedmatch_takes_the_five_steps_of_the_released_code() -> None:
+    """With 50 labelled images at a site, in batches of ten."""
+    method = method_of(changed_experiment("fedmatch_paper", {}))
+    [phase] = method.phases("train", 1, 50)
+    assert most_steps(phase.objective.uses, method.settings, labelled=50, unlabelled=510) == 5
 
 
 def test_shipped_jobs_have_a_round_with_peers() -> None:

@@ -12,7 +12,6 @@ from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError, did_you_mean, option, reason_of, setting
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import settings_of
-from fedward.methods.settings import SETTINGS_OF_PASSES
 from fedward.methods.settings import changed as changed_setting
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
@@ -133,6 +132,9 @@ def _self_supervised(pretraining_rounds: int, **options: Any) -> Experiment:
     return _job("selffed", {**rounds, **rates, **training}, 4, 0.2, "masked_swin_32", sites=4)
 
 
+_LABELS_ALONE = {"contrastive": "off", "beta": 1.0}
+"""Settings with which SelfFed's second phase is federated averaging, by labels alone."""
+
 _CLINICAL_REPLIES = 3
 """Least replies of a clinical job.
 
@@ -217,9 +219,9 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     # FedAL, and its baseline: the same number of labels, for images chosen at random.
     "fedal": partial(_active, "fedal"),
     "fedal_random": partial(_active, "random"),
-    # SelfFed, and its baseline: the same fine-tuning, from random weights.
+    # SelfFed, and its baseline: the same network from random weights, trained by labels alone.
     "selffed": partial(_self_supervised, pretraining_rounds=8),
-    "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
+    "selffed_scratch": partial(_self_supervised, pretraining_rounds=0, **_LABELS_ALONE),
     # With three of the four sites in a round, sites differ in how often they took part, so that the
     # gain recession changes the weights.
     "selffed_partial": partial(_self_supervised, pretraining_rounds=8, participants=3),
@@ -296,21 +298,20 @@ def load_experiment(
 
 
 def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a person names a setting that changes nothing in an experiment.
+    """Raise ConfigError if a person changes a setting that changes nothing in an experiment.
 
     ``named``: key -> value.
     """
     settings = settings_of(experiment.method, experiment.options)
-    images = settings.images_per_round
-    if images is None:
-        return
-    for name in SETTINGS_OF_PASSES:
+    for name, needed in settings.without_effect.items():
         if name in named and changed_setting(settings, name):
+            written = needed.value if isinstance(needed.value, str) else json.dumps(needed.value)
             raise ConfigError(
                 setting(name, named[name]),
-                f"Add {setting('images_per_round', None, 'null')}, or leave it out.",
-                expected="a job whose sites pass through all their images",
-                found=f"images_per_round={images}, which says how many they take",
+                f"Add {setting(needed.name, needed.value, written)}, or leave {name} out.",
+                expected="a setting that changes something in this job",
+                found=f"{needed.name}={getattr(settings, needed.name)}, beside which it has no "
+                "effect",
             )
 
 

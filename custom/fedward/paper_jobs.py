@@ -146,6 +146,7 @@ FEDMATCH = Paper(
         "data.image_size": 32,
         "participants": 5,
         "images_per_round": None,
+        "images_at_most": 50,
         "batch": 10,
         "schedule": "constant",
         "round_warm_up": 0.0,
@@ -154,7 +155,8 @@ FEDMATCH = Paper(
     },
     unprinted=(
         "all values are those of the released code. Its ResNet-9 without BatchNorm is not built,"
-        " and small_cnn, which has no BatchNorm either, takes its place; unlabelled batches are as"
+        " and small_cnn, which has no BatchNorm either, takes its place; a round has the code's"
+        " five steps, on 50 unlabelled images instead of all, because unlabelled batches are as"
         " large as labelled ones; the rate is constant, where the code lowers it without progress"
     ),
 )
@@ -211,7 +213,11 @@ PAPER_JOBS: dict[str, PaperJob] = {
     "fedal": PaperJob("fedal", FEDAL),
     "fedal_random": PaperJob("fedal", FEDAL, {"sampler": "random"}),
     "selffed": PaperJob("selffed", SELFFED),
-    # The paper trains a network without pre-training for a thousand rounds.
-    "selffed_scratch": PaperJob("selffed", SELFFED, {"rounds": 1000, "pretraining_rounds": 0}),
+    # The paper trains a network without pre-training for a thousand rounds, by labels alone.
+    "selffed_scratch": PaperJob(
+        "selffed",
+        SELFFED,
+        {"rounds": 1000, "pretraining_rounds": 0, "contrastive": "off", "beta": 1.0},
+    ),
 }
 """Name of a shipped job -> the same method as its paper ran it."""

@@ -17,7 +17,10 @@ from fedward.registry import METHODS
 
 
 def algorithm(method: str, rounds: int, decay: float) -> Any:
-    return METHODS[method](settings_of(method, {"rounds": rounds, "average_decay": decay}))
+    options = {"rounds": rounds, "average_decay": decay}
+    if method == "isofed":
+        options["warm_up"] = 0
+    return METHODS[method](settings_of(method, options))
 
 
 @pytest.mark.parametrize(

@@ -626,7 +626,7 @@ def test_some_failures_leave_the_mean_of_the_others() -> None:
     )
 
 
-@pytest.mark.parametrize("warm_up", [0, 3])
+@pytest.mark.parametrize("warm_up", [0, 2])
 def test_a_federation_without_labels_ends_and_names_its_sites(warm_up: int) -> None:
     with pytest.raises(RunError, match=r"sites site-1, site-2: .*no site has labels"):
         Server("isofed", {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()

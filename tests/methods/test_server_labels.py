@@ -21,6 +21,8 @@ SITES = ("site-1", "site-2")
 
 
 def make(method: str, server_labels: bool = True, **options: object) -> object:
+    if method == "fedperl":
+        options = {"warm_up": 1, **options}
     settings = settings_of(method, {"server_labels": server_labels, "rounds": 4, **options})
     return METHODS[method](settings)
 

@@ -5,7 +5,7 @@ from few labels (lower), from all labels (upper), or from few labels and unlabel
 (FixMatch).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -17,7 +17,7 @@ from fedward.methods.participants import draw_participants
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.requirements import EVERY_TENSOR, Feature, Requirements, Sends, TensorRules
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.settings import UnitInterval
+from fedward.methods.settings import NeededSetting, UnitInterval
 from fedward.methods.site_weights import steps_taken
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import TRAIN, ClientTask, Exchange, Federation, Rounds
@@ -36,6 +36,21 @@ class AloneSettings(FixMatchSettings):
     """Always 0: a site receives no model that it could stay close to."""
     server_labels: Literal[False] = False
     """Always false: a site receives nothing that a server could have trained."""
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        found = dict(super().without_effect)
+        if self.learns_from == "labels":
+            of_pseudo_labels = (
+                "threshold",
+                "pseudo_labels",
+                "temperature",
+                "unlabelled_weight",
+                "pseudo_label_mean",
+            )
+            found |= dict.fromkeys(of_pseudo_labels, NeededSetting("learns_from", "all_images"))
+        return found
 
 
 class Alone(Algorithm[ServerState]):

@@ -161,7 +161,8 @@ class Groups:
     - no labelled site replies, though some were asked: the model stays, whatever unlabelled sites
       have sent
     - a site gains or loses its labels: from its next answer on, even an evaluation, it is in the
-      other group
+      other group. The server takes this answer if few of the site's images are affected, and
+      otherwise only once the run has been resumed (:mod:`fedward.server.claims`)
     - no site has labels: the run ends with an error that names the sites
     - three rounds in a row have no average: the run ends in the same way
     - a reply is late, a site's second or broken: as in FedAvg

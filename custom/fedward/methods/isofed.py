@@ -7,7 +7,7 @@ average, train with their labels, and are averaged among themselves (Sec. 2.3). 
 site adapts what it received to its own images by information maximisation (Sec. 2.4).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from pydantic import model_validator
@@ -31,7 +31,7 @@ from fedward.methods.mean_teacher import (
     phases_by_group,
 )
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.settings import Positive, StepSize
+from fedward.methods.settings import NeededSetting, Positive, StepSize
 from fedward.methods.site_weights import images_of_group
 from fedward.methods.workflow import Federation, Rounds
 
@@ -116,6 +116,14 @@ class IsoFedSettings(MeanTeacherSettings):
             return training
         rate = self.adaptation_rate * self.learning_rate
         return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        found = dict(super().without_effect)
+        if not self.adapt:
+            found["adaptation_rate"] = NeededSetting("adapt", True)
+        return found
 
     @model_validator(mode="after")
     def _adaptation_needs_two_images(self) -> "IsoFedSettings":

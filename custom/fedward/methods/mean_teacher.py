@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
@@ -117,6 +117,15 @@ class MeanTeacherSettings(WFedAvgSettings):
     def loss_weights(self) -> Mapping[str, float]:
         """See :attr:`fedward.methods.settings.Settings.loss_weights`."""
         return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight}
+
+    @model_validator(mode="after")
+    def _has_rounds_without_labels(self) -> "MeanTeacherSettings":
+        if self.warm_up >= self.rounds:
+            raise ValueError(
+                f"warm_up={self.warm_up} leaves none of {self.rounds} rounds to sites without "
+                "labels: lower warm_up, or raise rounds"
+            )
+        return self
 
 
 @dataclass(frozen=True)

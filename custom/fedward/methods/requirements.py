@@ -14,7 +14,9 @@ from fedward.errors import ConfigError
 COMMON_RECORDS = frozenset({"metrics", "rounds", "queries", "bytes", "binned"})
 """Logs that every run folder has."""
 COMMON_LOGS = frozenset({"loss", "seconds"})
-"""Numbers that every site reports of its training: the mean total loss, and the duration."""
+"""Numbers that every site reports of its training: the mean total loss, and the duration.
+
+The loss is that of the last phase that trains, in rounds of several phases."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 EVERY_TENSOR = ""

@@ -12,11 +12,12 @@ Schedule = Literal["constant", "cosine"]
 Optimizer = Literal["adam", "adamw", "sgd"]
 ClassWeighting = Literal["median_frequency", "none"]
 
-SETTINGS_OF_PASSES = ("local_epochs", "images_at_most")
-"""Settings that ``images_per_round`` leaves without effect, as
-:func:`fedward.methods.steps.phase_images` says.
 
-They say how often a site passes through its images in a round, and when it stops."""
+class NeededSetting(NamedTuple):
+    """A setting, and a value of it, without which another setting changes nothing."""
+
+    name: str
+    value: bool | int | str | None
 
 
 class StepSize(NamedTuple):
@@ -117,6 +118,22 @@ class Settings(BaseModel):
         return ["rounds"]
 
     @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """Settings that change nothing beside the others -> what would give each an effect.
+
+        Methods add their own settings.
+        """
+        found = dict[str, NeededSetting]()
+        if self.images_per_round is not None:
+            of_passes = ("local_epochs", "images_at_most")
+            found |= dict.fromkeys(of_passes, NeededSetting("images_per_round", None))
+        if self.optimizer != "sgd":
+            found["momentum"] = NeededSetting("optimizer", "sgd")
+        if self.robust != "trimmed_mean":
+            found["trim"] = NeededSetting("robust", "trimmed_mean")
+        return found
+
+    @property
     def pull(self) -> float:
         """Weight of a quadratic loss term that pulls a site's model towards the one it received."""
         return 0.0
@@ -166,6 +183,14 @@ class ServerLabels(Settings):
 
     Sites that learn from pseudo-labels alone may need smaller steps than the server. In FedMatch's
     code the weights of the two losses, 10 and 0.01, make SGD's steps differ by a thousand."""
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`Settings.without_effect`."""
+        found = dict(super().without_effect)
+        if not self.server_labels:
+            found["server_learning_rate"] = NeededSetting("server_labels", True)
+        return found
 
 
 class AllImages(Settings):

@@ -62,6 +62,15 @@ class FedMatchSettings(Settings):
         return 2 * self.l2_weight
 
     @model_validator(mode="after")
+    def _has_rounds_with_helpers(self) -> "FedMatchSettings":
+        if self.helpers and self.helper_every > self.rounds:
+            raise ValueError(
+                f"helper_every={self.helper_every} leaves none of {self.rounds} rounds with "
+                "helpers: lower helper_every, raise rounds, or set helpers=0"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _no_lone_helper(self) -> "FedMatchSettings":
         if self.anonymise and self.helpers == 1:
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
-from fedward.methods.settings import changed
+from fedward.methods.settings import NeededSetting, changed
 
 
 class FedPerlSettings(FixMatchSettings):
@@ -52,6 +52,16 @@ class FedPerlSettings(FixMatchSettings):
         return [*super().counted_in_rounds, "warm_up"]
 
     @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        found = dict(super().without_effect)
+        if self.policy not in ("gated_validation", "gated_similarity"):
+            found["gate"] = NeededSetting("policy", "gated_validation")
+        if self.similarity != "moments":
+            found["similarity_scale"] = NeededSetting("similarity", "moments")
+        return found
+
+    @property
     def loss_weights(self) -> Mapping[str, float]:
         """Weights of the loss terms besides the supervised one, by setting."""
         return {**super().loss_weights, "consistency_weight": self.consistency_weight}
@@ -71,6 +81,15 @@ class FedPerlSettings(FixMatchSettings):
         if not setting and self.compares_accuracies:
             setting = f"policy={self.policy}"
         return setting
+
+    @model_validator(mode="after")
+    def _has_rounds_with_peers(self) -> "FedPerlSettings":
+        if self.committee and self.warm_up >= self.rounds:
+            raise ValueError(
+                f"warm_up={self.warm_up} leaves none of {self.rounds} rounds to learn from peers: "
+                "lower warm_up, raise rounds, or set committee=0, which is SSFL"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sum_needs_a_fixed_threshold(self) -> "FedPerlSettings":

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from fedward.methods.settings import Positive, ServerLabels, UnitInterval, changed
+from fedward.methods.settings import NeededSetting, Positive, ServerLabels, UnitInterval, changed
 
 LabellerName: TypeAlias = Literal["fixed", "soft"]
 
@@ -30,6 +30,14 @@ class FixMatchSettings(ServerLabels):
     proximal_weight: float = Field(0.0, ge=0.0)
     """μ, weight of FedProx's proximal term; 0: none. FedPerl's code: 0.01 where it is switched
     on."""
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        found = dict(super().without_effect)
+        if self.pseudo_labels != "soft":
+            found["temperature"] = NeededSetting("pseudo_labels", "soft")
+        return found
 
     @property
     def pull(self) -> float:

@@ -1,11 +1,18 @@
 """SelfFed's settings. Its two phases have a learning rate each, and share everything else."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.settings import AllImages, Optimizer, Positive, StepSize, UnitInterval
+from fedward.methods.settings import (
+    AllImages,
+    NeededSetting,
+    Optimizer,
+    Positive,
+    StepSize,
+    UnitInterval,
+)
 
 
 class SelfFedSettings(AllImages):
@@ -87,6 +94,24 @@ class SelfFedSettings(AllImages):
             if self.contrastive == "client":
                 rates["contrastive_rate"] = self.contrastive_rate
         return [StepSize(setting, rate, self.optimizer) for setting, rate in rates.items()]
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        found = dict(super().without_effect)
+        of_masks = ("mask_ratio", "predicted_pixels")
+        if not self.pretraining_rounds:
+            of_pretraining = ("pretext", "pretraining_rate", "pretraining_warm_up", *of_masks)
+            some_rounds = NeededSetting("pretraining_rounds", max(1, self.rounds // 2))
+            found |= dict.fromkeys(of_pretraining, some_rounds)
+        elif self.pretext != "masked":
+            found |= dict.fromkeys(of_masks, NeededSetting("pretext", "masked"))
+        if self.contrastive == "off":
+            found["contrastive_rate"] = NeededSetting("contrastive", "server")
+            if not (self.pretraining_rounds and self.pretext == "contrastive"):
+                of_contrast = ("temperature", "queue", "target_decay")
+                found |= dict.fromkeys(of_contrast, NeededSetting("contrastive", "server"))
+        return found
 
     @model_validator(mode="after")
     def _feasible(self) -> "SelfFedSettings":
