@@ -19,6 +19,7 @@ LONGEST_CHAIN = 21
 
 MAY_USE: dict[str, set[str]] = {
     "cards": set(),
+    "code_version": set(),
     "digests": set(),
     "errors": set(),
     "frozen": set(),
@@ -33,7 +34,7 @@ MAY_USE: dict[str, set[str]] = {
     "text": set(),
     "tracking": set(),
     "yaml_text": set(),
-    "cli": {"errors", "terminal"},
+    "cli": {"code_version", "errors", "terminal"},
     "faults": {"errors"},
     "__main__": {"cli"},
     "sites": {
@@ -48,7 +49,15 @@ MAY_USE: dict[str, set[str]] = {
         "yaml_text",
     },
     "evaluation": {"errors", "labels", "sites"},
-    "protocol": {"cards", "digests", "errors", "evaluation", "model_state", "terminal"},
+    "protocol": {
+        "cards",
+        "code_version",
+        "digests",
+        "errors",
+        "evaluation",
+        "model_state",
+        "terminal",
+    },
     "registry": {"errors", "evaluation"},
     "methods": {"errors", "frozen", "model_state", "registry", "seeds"},
     "nets": {"digests", "errors", "registry", "seeds"},
@@ -164,6 +173,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "console": {"config", "runs", "storage", "terminal", "text"},
     "inference": {
+        "code_version",
         "config",
         "digests",
         "errors",
@@ -216,6 +226,7 @@ MAY_USE: dict[str, set[str]] = {
     "flare": {
         "annotation",
         "client",
+        "code_version",
         "config",
         "console",
         "errors",

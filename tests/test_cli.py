@@ -22,7 +22,8 @@ import yaml
 from PIL import Image
 from safetensors import SafetensorError
 
-from fedward import __version__, cli
+from fedward import cli
+from fedward.code_version import code_version
 from fedward.config import DERMOSCOPY, DataSpec, Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
@@ -242,7 +243,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run("--version")
     assert caught.value.code == 0
-    assert capsys.readouterr().out == f"fedward {__version__}\n"
+    assert capsys.readouterr().out == f"fedward {code_version()}\n"
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json"])
@@ -1077,7 +1078,7 @@ def test_python_m_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fedward", "--version"], capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"fedward {__version__}\n"
+    assert done.stdout == f"fedward {code_version()}\n"
 
 
 def test_an_interruption_of_its_imports_is_one_line() -> None:
@@ -1126,7 +1127,9 @@ def test_what_only_tells_imports_little(words: str, allowed: set[str]) -> None:
         "torch",
         "yaml",
     }
-    assert said.startswith(f"fedward {__version__}" if words == "--version" else "usage: fedward")
+    assert said.startswith(
+        f"fedward {code_version()}" if words == "--version" else "usage: fedward"
+    )
     assert heavy & set(modules.split()) <= allowed
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, NoReturn
 
-from fedward import __version__
+from fedward.code_version import code_version
 from fedward.errors import (
     ConfigError,
     FedwardError,
@@ -296,6 +296,15 @@ class _Parser(argparse.ArgumentParser):
         self.error(f"no such argument: {word}{suggestion}")
 
 
+class _ShowVersion(argparse.Action):
+    """Prints the version, which no other command has to compute."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print the version, and exit."""
+        print(f"fedward {code_version()}")
+        parser.exit()
+
+
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Return a parser that lists all subcommands, with the arguments of the one that is called."""
     parser = _Parser(
@@ -304,7 +313,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     # ``written``: the argument that says where a command writes, for errors that name no file.
     # ``hint``: a function that returns how to go on after an end before time; it continues a text.
     parser.set_defaults(hint=lambda: "", written="out")
-    parser.add_argument("--version", action="version", version=f"fedward {__version__}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version")
     called = next((word for word in words if not word.startswith("-")), "")
     _add_commands(parser, called)
     if not words:

@@ -17,9 +17,9 @@ from cryptography import x509
 from faults import site_files
 from safetensors.torch import load_file
 
-from fedward import __version__
 from fedward.cli import main
 from fedward.client.admission import Admission
+from fedward.code_version import code_version
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare.jobs.export import export_job
@@ -261,7 +261,7 @@ def test_a_run_goes_on_once_every_site_is_upgraded(federation, tmp_path):
     federation.own_environment = dict.fromkeys((SERVER, "hospital-a", "hospital-b"), PRETENDING)
     start_all(federation)
     with pytest.raises(
-        RunError, match=rf"hospital-c.*{re.escape(__version__)}, as here, found {re.escape(NEW)}"
+        RunError, match=rf"hospital-c.*{re.escape(code_version())}, as here, found {re.escape(NEW)}"
     ):
         continued(federation, tmp_path / "job", name, tmp_path / "without")
     federation.own_environment["hospital-c"] = PRETENDING

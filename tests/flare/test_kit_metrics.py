@@ -17,9 +17,9 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
 from prometheus_client.parser import text_string_to_metric_families
 
-from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client import site_log
+from fedward.code_version import code_version
 from fedward.flare.kits.metrics import ANSWERS_FOLDER, KitMetrics
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
@@ -125,7 +125,7 @@ def test_a_sites_metrics_hold_all_that_is_watched(kits, metrics):
 
     heartbeat(kit)
     found = samples(metrics / f"fedward_kit_{SITE}.prom")
-    assert found["fedward_info", SITE, __version__] == 1
+    assert found["fedward_info", SITE, code_version()] == 1
     assert found["fedward_certificate_expiry_timestamp_seconds", "own", SITE] == expiry(
         kit / "startup" / "client.crt"
     )

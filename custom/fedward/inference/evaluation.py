@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward import __version__
+from fedward.code_version import code_version
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError, offering
 from fedward.evaluation.class_groups import fold, group_places
@@ -113,7 +113,7 @@ def evaluate(
         labels = images.labels
     return {
         "format": FORMAT,
-        "fedward": __version__,
+        "fedward": code_version(),
         "model": {
             "sha256": model.sha256,
             "method": model.experiment.method,

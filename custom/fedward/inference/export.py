@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedward import __version__
+from fedward.code_version import code_version
 from fedward.errors import ConfigError, RunError, interruption
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import appears_whole
@@ -46,7 +46,7 @@ def facts(model: TrainedModel) -> dict[str, str]:
     """Return the description that an exported file carries, name -> text or JSON."""
     channels, size, _ = model.image_shape
     return {
-        "fedward": __version__,
+        "fedward": code_version(),
         "model_sha256": model.sha256,
         "method": model.experiment.method,
         "image_size": json.dumps(size),

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import version
 
-from fedward import __version__
+from fedward.code_version import code_version
 
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
 """Packages that results depend on."""
@@ -12,7 +12,7 @@ _PACKAGES = ("nvflare", "torch", "monai", "numpy")
 @cache
 def versions() -> dict[str, str]:
     """Return package -> version, for fedward and the packages that its results depend on."""
-    installed = {"fedward": __version__}
+    installed = {"fedward": code_version()}
     for name in _PACKAGES:
         installed[name] = version(name)
     return installed

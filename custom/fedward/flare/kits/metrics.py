@@ -16,8 +16,8 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
-from fedward import __version__
 from fedward.annotation.queue import queue_folder, queue_of
+from fedward.code_version import code_version
 from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.kits.reading import read_json
 from fedward.flare.kits.scopes import noise_rules, privacy_ledger
@@ -91,7 +91,7 @@ def families(kit: Kit, contacts: Mapping[str, float]) -> list[Family]:
         groups["privacy"] = _privacy(kit)
     written = {kit.name: time.time()}
     metrics = [
-        Family("info", "Version of fedward.", {(kit.name, __version__): 1}, ("site", "version")),
+        Family("info", "Version of fedward.", {(kit.name, code_version()): 1}, ("site", "version")),
         _by_site("written_timestamp_seconds", "When this file was written.", written),
     ]
     unreadable: Values = {}
