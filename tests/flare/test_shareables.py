@@ -64,8 +64,9 @@ def test_a_privacy_filter_changes_differences_alone():
         DXO(DataKind.WEIGHTS, {"a": np.zeros(1)}).to_shareable(),
         DXO(DataKind.WEIGHTS, {"a": [1.0]}, meta={"fedward": META}).to_shareable(),
         DXO(DataKind.WEIGHTS, {"a": np.zeros(1)}, meta={"fedward": "text"}).to_shareable(),
+        DXO(DataKind.WEIGHTS, {7: np.zeros(1)}, meta={"fedward": META}).to_shareable(),
     ],
-    ids=["empty", "no meta", "no arrays", "meta of another kind"],
+    ids=["empty", "no meta", "no arrays", "meta of another kind", "a number as a name"],
 )
 def test_foreign_messages_are_refused(foreign):
     with pytest.raises(WireError, match="FLARE message"):

@@ -51,6 +51,7 @@ from fedward.security.encryption import (
     new_contexts,
 )
 from fedward.security.encryption_site import seal
+from fedward.server.claims import Claims
 from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.storage.model_files import SiteModels
 from flare_app import config_folder, executor_of
@@ -734,6 +735,25 @@ def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
     run(tmp_path, secure(options={"rounds": 1}), tamper)
     (failed,) = failures(tmp_path)
     assert set(failed) == {"site-2"}
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_an_unforeseen_error_in_a_check_costs_its_site_alone(tmp_path, monkeypatch, is_encrypted):
+    check = Claims.check
+
+    def fail(self, answer, request):
+        if answer.site == "site-2":
+            raise OverflowError("too large")
+        check(self, answer, request)
+
+    monkeypatch.setattr(Claims, "check", fail)
+    experiment = secure(options={"rounds": 1})
+    folder = tmp_path / "run"
+    run_local(experiment if is_encrypted else plain(experiment), folder, sites=SITES)
+    (row,) = rows(folder, "rounds")
+    assert row["replied"] == ["site-1", "site-9"]
+    assert list(row["failed"]) == ["site-2"]
+    assert "answer of site-2: " in row["failed"]["site-2"]
 
 
 def die_in(task: str, round_: int):

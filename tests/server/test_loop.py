@@ -367,6 +367,20 @@ def test_a_malformed_answer_costs_its_site_alone(tmp_path, malformed):
     assert {row["site"] for row in rows(folder, "metrics")} == {"site-2", "site-9"}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("others", [False, True], ids=["alone", "beside others"])
+def test_an_array_without_a_name_costs_its_site_alone(tmp_path, dtype, others):
+    def tamper(site, answer):
+        arrays = {**(answer.arrays if others else {}), 7: np.zeros(3, np.float32)}
+        return [Message(answer.meta, arrays) if site == "site-1" else answer]
+
+    options = {"participants": 3, "rounds": 1}
+    folder = run_tampered(tmp_path, tamper, options=options, update_dtype=dtype)
+    (row,) = rows(folder, "rounds")
+    assert row["replied"] == ["site-2", "site-9"]
+    assert list(row["failed"]) == ["site-1"]
+
+
 def test_an_answer_without_its_parts_costs_its_site_alone(tmp_path):
     def tamper(site, answer):
         meta = {

@@ -51,6 +51,9 @@ def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]
     arrays = dxo.data or {}
     if not isinstance(meta, dict):
         raise _foreign("a message without one")
+    # FLARE also carries other names, such as numbers.
+    if not all(isinstance(name, str) for name in arrays):
+        raise _foreign("parameters whose names are no text")
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _foreign("parameters other than numpy arrays")
     if dxo.data_kind == DataKind.METRICS:

@@ -35,6 +35,27 @@ from fedward.protocol.wire import (
 from fedward.terminal import shown
 
 
+@contextmanager
+def only_refusals(where: str) -> Iterator[None]:
+    """Turn any error of a check into a refusal: one site's answer must not end the run of all.
+
+    The refusal names the error but is not chained to it: a log would quote the answer with it.
+
+    Args:
+        where: the place that the refusal names.
+
+    Raises:
+        RefusedError: for an error that is no WireError. A WireError passes as it is.
+    """
+    try:
+        yield
+    except WireError:
+        raise
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"[:200]
+        raise refusal(where, "what the wire list allows", found) from None
+
+
 def check_answer(
     answer: Message, site: str, request: Message, rules: AnswerRules, *, encrypted: bool = False
 ) -> Answer | ErrorAnswer | WaitingAnswer:
@@ -52,7 +73,7 @@ def check_answer(
         RefusedError: the answer holds anything else.
     """
     round_ = request.meta["round"]
-    with _only_refusals(f"answer of {site}"):
+    with only_refusals(f"answer of {site}"):
         excuse = _excuse(answer, site, round_)
         if excuse:
             return excuse
@@ -84,7 +105,7 @@ def check_survey_answer(
     Raises:
         RefusedError: it holds anything but possible counts.
     """
-    with _only_refusals(f"answer of {site}"):
+    with only_refusals(f"answer of {site}"):
         excuse = _excuse(answer, site, 1)
         if excuse:
             return excuse
@@ -107,27 +128,12 @@ def check_mean(
     Raises:
         RefusedError: it holds anything but the mean, in tensors of these shapes.
     """
-    with _only_refusals(f"answer of {site}"):
+    with only_refusals(f"answer of {site}"):
         excuse = _excuse(answer, site, round_)
         if excuse:
             return excuse
         check_arrays(answer, site, "mean", model)
         return _content(MeanAnswer, answer, site, round_)
-
-
-@contextmanager
-def _only_refusals(where: str) -> Iterator[None]:
-    """Turn any error of a check into a refusal: one site's answer must not end the run of all.
-
-    The refusal names the error but is not chained to it: a log would quote the answer with it.
-    """
-    try:
-        yield
-    except WireError:
-        raise
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"[:200]
-        raise refusal(where, "what the wire list allows", found) from None
 
 
 def _excuse(answer: Message, site: str, round_: int) -> ErrorAnswer | WaitingAnswer | None:

@@ -29,7 +29,7 @@ from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.model_state import State
 from fedward.protocol.encoding import decode, encode
-from fedward.protocol.fields import refusal
+from fedward.protocol.fields import refusal, refuse_other_names
 
 UNTRAINED = ("idle",)
 """Tasks after which a site has no update."""
@@ -214,9 +214,7 @@ def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Mess
     """
     if not answer.arrays:
         return answer
-    if set(answer.arrays) != {UPDATE}:
-        found = ", ".join(sorted(answer.arrays))[:200]
-        raise refusal("arrays of an update in float16", UPDATE, found)
+    refuse_other_names("arrays of an update in float16", answer.arrays, {UPDATE})
     names = sorted(model)
     tensors = decode("update", answer.arrays[UPDATE], [model[name] for name in names], int8=False)
     arrays = {f"diff/{name}": array for name, array in zip(names, tensors, strict=True)}

@@ -125,11 +125,14 @@ class EncryptedTransport:
                 return
             request = requests[site]
             try:
-                content = answer_checks.check_answer(answer, site, request, rules, encrypted=True)
-                assert isinstance(content, Answer), "no other kind of answer carries arrays"
-                self._claims.check(content, request.meta)
-                total = sums.setdefault(str(content.key), _Sum())
-                self._add(total, content, answer, request.meta["task"])
+                with answer_checks.only_refusals(f"answer of {site}"):
+                    content = answer_checks.check_answer(
+                        answer, site, request, rules, encrypted=True
+                    )
+                    assert isinstance(content, Answer), "no other kind of answer carries arrays"
+                    self._claims.check(content, request.meta)
+                    total = sums.setdefault(str(content.key), _Sum())
+                    self._add(total, content, answer, request.meta["task"])
             except WireError as error:
                 deliver(site, failed(site, request, str(error)))
 
@@ -141,10 +144,13 @@ class EncryptedTransport:
             self._finish(chosen, requests, timeout, deliver)
 
     def _add(self, total: _Sum, content: Answer, answer: Message, task: str) -> None:
-        """Add an answer's update to a sum, and keep the answer without it."""
+        """Add an answer's update to a sum, and keep the answer without it.
+
+        If that fails, the sum stays as it was.
+        """
+        weight = self._weight(task, content.labelled, content.unlabelled, content.steps)
         ciphers = self._adder.read(content.site, answer.arrays)
         total.ciphers = self._adder.add(total.ciphers, ciphers) if total.ciphers else ciphers
-        weight = self._weight(task, content.labelled, content.unlabelled, content.steps)
         total.weights.append(weight)
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
         received = arrays_digest(answer.arrays)

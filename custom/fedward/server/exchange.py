@@ -172,16 +172,18 @@ class Communicator:
         request = result.requests[site]
         task = request.meta["task"]
         requirements = self._algorithm.requirements
-        if experiment.update_dtype == "float16":
-            shapes = wire.shapes(request, requirements.tensors.withheld(task))
-            answer = wire.decode_update(answer, shapes)
-        checked = answer_checks.check_answer(
-            answer, site, request, experiment.answer_rules(requirements)
-        )
+        with answer_checks.only_refusals(f"answer of {site}"):
+            if experiment.update_dtype == "float16":
+                shapes = wire.shapes(request, requirements.tensors.withheld(task))
+                answer = wire.decode_update(answer, shapes)
+            checked = answer_checks.check_answer(
+                answer, site, request, experiment.answer_rules(requirements)
+            )
+            if isinstance(checked, Answer):
+                self._claims.check(checked, request.meta)
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
             result.note_unwilling(site, checked)
             return
-        self._claims.check(checked, request.meta)
         result.bytes_up[site] = answer.nbytes
         result.answers[site] = checked
         state = exchange.model
