@@ -326,6 +326,7 @@ class Experiment(_Frozen):
             subgroups=requirements.sends.subgroups,
             clusters=requirements.sends.clusters,
             distributions=requirements.tensors.distributions,
+            moments=requirements.tensors.moments,
             exclusive=kind.exclusive,
             fewest_others=kind.fewest_others,
         )

@@ -20,6 +20,8 @@ from fedward.methods.oneshot.discriminant import SHRINKAGES, chosen_shrinkage, d
 from fedward.methods.oneshot.moments import Moments, add_moments, packed, unpacked
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.model_state import State
+from fedward.protocol.array_checks import check_moments
+from fedward.protocol.fields import RefusedError
 from tiny import tiny
 
 K = 4
@@ -329,6 +331,36 @@ def test_only_linear_classifiers_are_measured(classifier: nn.Module | None) -> N
         ConfigError, match="expected a network whose classifier is a linear layer with a bias"
     ):
         add_moments(net)
+
+
+def sent_moments(x: Tensor, y: Tensor) -> list[np.ndarray]:
+    """Return shares, sums and products as a site sends them, in float64."""
+    moments = measured(x, y)
+    names = ("shares", "sums", "products")
+    return [moments[f"moments.{name}"].double().numpy() for name in names]
+
+
+@given(st.integers(0, 2**31), st.integers(1, 60), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_moments_of_images_are_possible(seed: int, images: int, is_one_class: bool) -> None:
+    """Those of equal features of one class are at the limit: their squares are the products."""
+    x, y = features(images, seed)
+    if is_one_class:
+        x, y = x[:1].expand(images, -1), torch.zeros_like(y)
+    check_moments("sums", *sent_moments(x, y))
+    check_moments("sums", *sent_moments(0 * x, y))
+
+
+@pytest.mark.parametrize(
+    ("shares", "sums", "products"), [(-5.0, 1, 1), (3.0, 1, 1), (1, 4.0, 1), (1, 1, -1.0)]
+)
+def test_impossible_moments_are_refused(shares: float, sums: float, products: float) -> None:
+    factors = (shares, sums, products)
+    moments = [
+        array * factor for array, factor in zip(sent_moments(*features(40)), factors, strict=True)
+    ]
+    with pytest.raises(RefusedError, match="sums: expected shares, sums and products of features"):
+        check_moments("sums", *moments)
 
 
 # --- the run

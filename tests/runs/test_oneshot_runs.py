@@ -15,9 +15,11 @@ from clients import new_client
 from drawn_sites import write_site
 from fedward.config import DataSpec, Experiment
 from fedward.console.console import Console
+from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.oneshot.discriminant import SHRINKAGES, chosen_shrinkage, discriminant
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.operation.audit_check import verify
+from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.runs.sentences import no_head
 from fedward.starting_model import Weights
@@ -25,7 +27,7 @@ from fedward.storage.info import read_info
 from fedward.training.features import Encoder
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows, weights
-from running import resume_local, run_local
+from running import resume_local, run_experiment, run_local
 from starting import initial_model
 from tiny import tiny
 
@@ -124,6 +126,33 @@ def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
 def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
     interrupted(oneshot(), tmp_path / "run", SITES, 1, 1)
     assert_equal(weights(resume_local(tmp_path / "run")), weights(run))
+
+
+def test_impossible_sums_cost_their_site_alone(tmp_path: Path) -> None:
+    """The head is that of the other sites, bit for bit."""
+
+    class Lying(LocalTransport):
+        def exchange(self, requests: Any, timeout: int, deliver: Deliver) -> None:
+            def change(site: str, answer: Message) -> None:
+                if site == "site-9" and answer.arrays:
+                    shares = np.full_like(answer.arrays["diff/moments.shares"], -5)
+                    arrays = {**answer.arrays, "diff/moments.shares": shares}
+                    answer = Message(answer.meta, arrays)
+                deliver(site, answer)
+
+            super().exchange(requests, timeout, change)
+
+    experiment = oneshot(minimum_replies=2)
+    transport = Lying(Sites(experiment, tmp_path / "sites"), SITES)
+    run_experiment(experiment, tmp_path / "run", transport)
+    (row,) = rows(tmp_path / "run", "rounds")
+    assert row["replied"] == ["site-1", "site-6"]
+    assert "sums of site-9: expected shares" in row["failed"]["site-9"]
+    others = run_local(experiment, tmp_path / "others", sites=SITES[:2])
+    assert_equal(
+        dict(zip(HEAD, head(tmp_path / "run"), strict=True)),
+        dict(zip(HEAD, head(others), strict=True)),
+    )
 
 
 def test_workers_measure_the_same_bits(run: Path, tmp_path: Path) -> None:

@@ -142,6 +142,10 @@ class TensorRules:
     """Prefixes of added tensors whose rows belong to classes, as those of a classifier do."""
     distributions: tuple[str, ...] = ()
     """Names of added tensors (R, K) that a site sends with rows that are distributions, or 0."""
+    moments: str = ""
+    """Name of an added module whose tensors are moments of features; empty where none are sent.
+
+    They are those of :class:`fedward.methods.oneshot.moments.Moments`."""
 
     @property
     def none_travels(self) -> bool:

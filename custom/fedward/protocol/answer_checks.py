@@ -13,7 +13,12 @@ import numpy as np
 from fedward.cards import SITE_ITEMS
 from fedward.errors import WireError
 from fedward.protocol.answer_rules import AnswerRules
-from fedward.protocol.array_checks import check_arrays, check_ciphers, check_distributions
+from fedward.protocol.array_checks import (
+    check_arrays,
+    check_ciphers,
+    check_distributions,
+    check_moments,
+)
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal, refuse, refuse_other_names, require
 from fedward.protocol.messages import (
@@ -189,11 +194,22 @@ def _check_update(
     check_arrays(answer, site, "diff", model)
     for name in rules.distributions:
         if name in model:
-            received = request.arrays[f"model/{name}"].astype(np.float64)
-            rows = received + answer.arrays[f"diff/{name}"]
+            rows = _sent(name, answer, request)
             check_distributions(f"array diff/{name} of {site}", rows)
+    if rules.moments and has_trained:
+        shares, sums, products = (
+            _sent(f"{rules.moments}.{name}", answer, request)
+            for name in ("shares", "sums", "products")
+        )
+        check_moments(f"sums of {site}", shares, sums, products)
     if content.steps and not has_trained:
         refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{content.steps}")
+
+
+def _sent(name: str, answer: Message, request: Message) -> np.ndarray:
+    """Return a tensor after a site's training, in float64."""
+    received: np.ndarray = request.arrays[f"model/{name}"].astype(np.float64)
+    return received + answer.arrays[f"diff/{name}"]
 
 
 def _check_key(where: str, key: str | None, must_be_encrypted: bool) -> None:

@@ -24,6 +24,8 @@ class AnswerRules:
     """Whether counts may say what images of patients are worth in intervals."""
     distributions: tuple[str, ...] = ()
     """Names of tensors (R, K) whose rows, after a site's training, are distributions, or 0."""
+    moments: str = ""
+    """Name of the module whose tensors are moments of features; empty where none are sent."""
     exclusive: bool = True
     """Whether an image shows exactly one class; else it may show any number of them."""
     fewest_others: int = 0

@@ -51,6 +51,28 @@ def check_distributions(where: str, rows: np.ndarray) -> None:
         refuse(where, expected, "others")
 
 
+def check_moments(where: str, shares: np.ndarray, sums: np.ndarray, products: np.ndarray) -> None:
+    """Raise RefusedError unless moments of features may be those of images, give or take noise.
+
+    Without noise no share is below 0, all shares add up to 1, and the squared sums of all classes
+    add up to at most the squared features. The server does not know whether a site has added noise,
+    so that shares may be off by a half, and squared sums twice as large.
+
+    Args:
+        where: beginning of the place that an error names.
+        shares: (K,), share of each class in the images.
+        sums: (K, D), sum of the features x of each class, divided by the number of all images.
+        products: (D (D + 1) / 2,), upper triangle of the mean of ``x xᵀ``, row by row.
+    """
+    width = sums.shape[1]
+    # Row d of the triangle begins with the mean of x_d², and has D - d numbers.
+    row_starts = np.cumsum([0, *range(width, 1, -1)])
+    squared_features = products[row_starts].sum()
+    are_shares = bool((shares >= -0.5).all()) and 0.5 <= shares.sum() <= 1.5
+    if not are_shares or np.square(sums).sum() > 2 * squared_features:
+        refuse(where, "shares, sums and products of features of some images", "others")
+
+
 def check_ciphers(
     where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
 ) -> None:

@@ -11,7 +11,7 @@ from fedward.methods.local import Phase
 from fedward.methods.oneshot.discriminant import chosen_shrinkage, discriminant
 from fedward.methods.oneshot.moments import NAME, MeasuredMoments, add_moments, unpacked
 from fedward.methods.participants import draw_participants
-from fedward.methods.requirements import Feature, Requirements, Sends
+from fedward.methods.requirements import Feature, Requirements, Sends, TensorRules
 from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.site_weights import labelled_images
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
@@ -66,6 +66,7 @@ class OneShot(Algorithm[ServerState]):
         head_alone = "it computes the head alone"
         self.requirements = Requirements(
             sends=Sends(class_totals=True, records=frozenset({"heads"})),
+            tensors=TensorRules(moments=NAME),
             reasons_against={
                 Feature.ROBUST_MEAN: "its classifier is made of sums over all sites",
                 Feature.FLOAT16_UPDATES: "its covariance is a difference of nearly equal sums",

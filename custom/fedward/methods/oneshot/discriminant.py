@@ -148,7 +148,8 @@ def discriminant(
 def _unusable_statistics(expected: str, found: str) -> RunError:
     return RunError(
         "oneshot, statistics of all sites",
-        "Give the sites more labelled images of more classes, or choose another encoder.",
+        "Give the sites more labelled images of more classes, choose another encoder, or leave out "
+        "a site whose sums are false.",
         expected=expected,
         found=found,
     )
