@@ -24,6 +24,7 @@ from fedward.report import rewriting
 from fedward.report.rewriting import rewrite_report
 from fedward.starting_model import initial_model
 from fedward.storage.audit import LOG, AuditLog
+from fedward.storage.disk import save_json
 from fedward.storage.info import read_info
 from fedward.storage.model_files import StoredState, save_model
 from fedward.storage.outputs import outputs
@@ -1599,11 +1600,11 @@ def test_a_run_passes_at_every_moment(tmp_path, monkeypatch, method, average):
 
 
 @pytest.mark.parametrize(("average", "round_"), [(0.5, 1), (0.5, 2), (0.5, 3), (0.0, 2)])
-@pytest.mark.parametrize("moment", ["save_state", "add", "truncate"])
+@pytest.mark.parametrize("moment", ["save_json", "save_state", "add", "truncate"])
 def test_a_run_killed_at_a_commit_or_while_it_resumes_passes(
     tmp_path, monkeypatch, average, round_, moment
 ):
-    """Between the best model and the state, the state and its line, or a line and the logs."""
+    """Within the best model, or between it and the state, the state and its line, line and logs."""
     monkeypatch.setattr("fedward.lab.simulation.write_report", report)
     options = {"average_decay": average}
 
@@ -1613,13 +1614,22 @@ def test_a_run_killed_at_a_commit_or_while_it_resumes_passes(
     def dies(*arguments: Any, **named: Any) -> Any:
         raise KeyboardInterrupt
 
+    def dies_before_best_json(path: Path, value: Any) -> None:
+        if path.name == "best.json":
+            raise KeyboardInterrupt
+        save_json(path, value)
+
+    deaths = {
+        "save_json": ("fedward.storage.run_folder.save_json", dies_before_best_json),
+        "save_state": ("fedward.storage.run_folder.save_state", dies),
+        "add": ("fedward.storage.saved_states.SavedStates.digest", dies),
+    }
     with monkeypatch.context() as patch:
         commit = RunFolder.commit
 
         def killed(self: RunFolder, number: int, state: Any) -> None:
-            if number == round_ and moment != "truncate":
-                where = "fedward.storage.run_folder.save_state" if moment == "save_state" else ""
-                patch.setattr(where or "fedward.storage.saved_states.SavedStates.digest", dies)
+            if number == round_ and moment in deaths:
+                patch.setattr(*deaths[moment])
             commit(self, number, state)
 
         patch.setattr(RunFolder, "commit", killed)

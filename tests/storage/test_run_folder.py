@@ -122,12 +122,18 @@ def test_the_best_model_is_that_of_a_committed_round(tmp_path, stopped):
     assert RunFolder.reopen(folder).best() != (3, 2.0)
 
 
-def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped):
+def name_a_later_round(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "round": 4}))
+
+
+@pytest.mark.parametrize("leave", [name_a_later_round, Path.unlink])
+def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped, leave, caplog):
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
-    best = json.loads((folder / "best.json").read_text())
-    (folder / "best.json").write_text(json.dumps({**best, "round": 4}))
-    resume_local(folder)
+    leave(folder / "best.json")
+    with caplog.at_level(logging.WARNING):
+        resume_local(folder)
+    assert "the best model is removed" in caplog.text
     assert verify(folder)
     best = json.loads((folder / "best.json").read_text())
     assert best["round"] == read_info(folder).summary.best_round

@@ -122,7 +122,10 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
             _check_rounds(rows, algorithm.settings.rounds)
         files = _check_end_of_run(folder, run, rows)
         for name in ("model", "best"):
-            if (folder / f"{name}.safetensors").exists():
+            # A process that is killed while it saves a model leaves it without its JSON file. In a
+            # finished run :func:`check_results` wants both.
+            files_of_model = [folder / f"{name}.{kind}" for kind in ("json", "safetensors")]
+            if all(file.exists() for file in files_of_model):
                 _check_model(folder, run, algorithm, rows, name)
         server = ServerRecord(folder, rows, algorithm)
         answers_of_logs = [compared(server, record) for record in records]

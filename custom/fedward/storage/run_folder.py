@@ -281,21 +281,34 @@ class RunFolder:
         if newest is None:
             self._require_no_round()
             return None
-        best = self.best()
-        if best and best[0] > newest:
-            # It is of a round that was given up, in the moment in which the process was killed.
-            _log.warning(
-                "the best model is removed, as its round %d is after the state of round %d that "
-                "the run goes on from",
-                best[0],
-                newest,
-            )
-            for name in ("best.json", "best.safetensors"):
-                (self.path / name).unlink(missing_ok=True)
+        self._remove_best_of_later_round(newest)
         for log, length in self._states.lengths(newest).items():
             os.truncate(self._states.log(log), length)
         self.models.forget_after(newest)
         return load_state(self._states.folder(newest), kind)
+
+    def _remove_best_of_later_round(self, newest: int) -> None:
+        """Remove the best model if its round was given up, or its JSON file is not there.
+
+        The process was killed at the moment at which it saved the model, or soon after.
+
+        Args:
+            newest: the round after which the run goes on.
+        """
+        best = self.best()
+        if best and best[0] > newest:
+            reason = f"its round {best[0]} is after"
+        elif best is None and (self.path / "best.safetensors").exists():
+            reason = "its round is not known, but may be after"
+        else:
+            return
+        _log.warning(
+            "the best model is removed, as %s the state of round %d that the run goes on from",
+            reason,
+            newest,
+        )
+        for name in ("best.json", "best.safetensors"):
+            (self.path / name).unlink(missing_ok=True)
 
     def _require_no_round(self) -> None:
         """Raise RunError if rounds were committed, though no saved state is there.
@@ -346,8 +359,12 @@ class RunFolder:
             sidecar: further JSON values for the JSON file.
         """
         about = self.described(state)
+        json_path = self.path / f"{name}.json"
+        # The JSON file of an earlier model must not stand beside the new one, whenever the process
+        # is killed.
+        json_path.unlink(missing_ok=True)
         save_model(self.path / f"{name}.safetensors", state)
-        save_json(self.path / f"{name}.json", {**about, **sidecar})
+        save_json(json_path, {**about, **sidecar})
 
     def described(self, tensors: Collection[str]) -> dict[str, Any]:
         """Return what the JSON file beside each model of the run says.
