@@ -398,6 +398,12 @@ def test_a_job_works_on_one_run(tmp_path):
     assert asked(RUN, "job-1").arrays
     assert asked(RUN, "job-2").arrays, "a run goes on in another job"
     assert f"run of this job: expected {RUN}" in asked("f" * 32, "job-1").meta["error"]
+    answers = tmp_path / "answers"
+    damaged = answers / f"{RUN}.jsonl"
+    damaged.write_bytes(b"\xff\n" + damaged.read_bytes())
+    (answers / f"._{RUN}.jsonl").write_bytes(b"\x00\x05\x16\x07\xb0")
+    assert f"run of this job: expected {RUN}" in asked("f" * 32, "job-1").meta["error"]
+    assert asked("f" * 32, "job-3").arrays, "neither a damaged line nor a foreign file shuts it out"
 
 
 @pytest.mark.proves(

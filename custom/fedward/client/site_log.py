@@ -48,6 +48,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.site_weights import SiteWeight
 from fedward.methods.survey import Survey
 from fedward.protocol import wire
+from fedward.protocol.fields import RUN_ID
 from fedward.protocol.norms import norm
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
@@ -67,7 +68,7 @@ _MOST_ERRORS = 1000
 """Lines of one run without an answer at most, so that wrong requests do not fill a site's disk."""
 
 _LEDGERS = (PRIVACY, QUESTIONS, SUMS)
-_ANSWERED = '"event":"answered"'
+_ANSWERED = b'"event":"answered"'
 _COUNTS = ("labelled", "unlabelled", "steps")
 
 
@@ -232,11 +233,13 @@ class SiteLog:
         """
         if not self._job or any(row["job"] == self._job for row in answered):
             return None
-        this_job = f'"job":{canonical(self._job)}'
+        this_job = f'"job":{canonical(self._job)}'.encode()
         for path in self._folder.glob("*.jsonl"):
-            if path.stem == run:
+            # Other files may lie there too, such as those that macOS adds to a copy.
+            if path.stem == run or not RUN_ID.fullmatch(path.stem):
                 continue
-            with path.open(encoding="utf-8") as file:
+            # Bytes, because a damaged line of another run must not cost this one.
+            with path.open("rb") as file:
                 if any(_ANSWERED in line and this_job in line for line in file):
                     return path.stem
         return None

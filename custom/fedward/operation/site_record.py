@@ -1,6 +1,5 @@
 """A site's own log of a run: reading it, and checking it by itself."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +7,11 @@ from typing import Any, TypeAlias
 
 from fedward.client.request_check import Turns
 from fedward.errors import RunError, WireError
+from fedward.protocol.fields import RUN_ID
 from fedward.storage import chain
 
 Row: TypeAlias = Mapping[str, Any]
 """The content of one line of a log."""
-
-_RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def _run_of(file: Path, first_line: bytes, run: str | None) -> str:
         return run or ""
     # The first line of a chain has no line before it, and names the run instead.
     named_run = str(row.get("previous"))
-    if not _RUN_ID.fullmatch(named_run):
+    if not RUN_ID.fullmatch(named_run):
         raise _not_a_site_log(file, "something else in line 1")
     if run and named_run != run:
         raise _not_a_site_log(file, f"one of run {named_run}")

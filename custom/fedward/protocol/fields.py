@@ -3,6 +3,7 @@
 Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are not counts. Unknown fields are refused.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
@@ -24,6 +25,8 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 from fedward.errors import DivergedError, WireError
 from fedward.terminal import shown
 
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+"""The id of a run."""
 _LARGEST_COUNT = 10_000_000
 """The largest number of images, steps or labels at one site."""
 _LARGEST_NUMBER = int(np.finfo(np.float32).max)
@@ -127,7 +130,7 @@ Number: TypeAlias = Annotated[
     Expected("a finite number"),
 ]
 RunId: TypeAlias = Annotated[
-    str, Field(pattern="^[0-9a-f]{32}$"), Expected("32 hexadecimal digits")
+    str, Field(pattern=f"^{RUN_ID.pattern}$"), Expected("32 hexadecimal digits")
 ]
 Sha256: TypeAlias = Annotated[
     str, Field(pattern="^[0-9a-f]{64}$"), Expected("64 hexadecimal digits")
