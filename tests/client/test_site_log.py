@@ -222,7 +222,14 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
     for _ in range(9):
         site.handle(request(0))
     site.handle(request(1))
-    assert [row["event"] for row in lines(site)] == ["refused"] * 3 + ["answered"]
+    rows = lines(site)
+    assert [row["event"] for row in rows] == ["refused"] * 3 + ["answered"]
+    assert [row.get("note") for row in rows] == [
+        None,
+        None,
+        "further requests without an answer are not written",
+        None,
+    ]
 
 
 @pytest.mark.proves(

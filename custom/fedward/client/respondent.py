@@ -51,12 +51,12 @@ class Respondent:
         return 0
 
     def handle(self, message: Message, aborted: Aborted = lambda: False) -> Message:
-        """Answer a request and write the answer into the site's log; see :meth:`answer`."""
+        """Answer a request and add the answer to the site's log; see :meth:`answer`."""
         answer = self.answer(message, aborted)
         try:
             self.log.add(answer)
         except Exception as error:
-            # What is not in the log may not leave the site.
+            # What cannot be logged may not leave the site.
             return self._error(message, error)
         return answer
 

@@ -21,6 +21,7 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
   ``card``: SHA-256 of what left.
 - ``synthetic``: true where the answer said that fedward drew the site's images.
 - ``error``: the text that left in place of an answer.
+- ``note``: only in the last line about a request without an answer that a run may have.
 - ``ledger``, ``questions``, ``sums``: last hashes of the site's privacy ledger, and of its ledgers
   of questions and of sums, where it has them.
 
@@ -66,6 +67,8 @@ ANSWERS_FOLDER = "answers"
 
 _MOST_ERRORS = 1000
 """Lines of one run without an answer at most, so that wrong requests do not fill a site's disk."""
+_NO_FURTHER = "further requests without an answer are not written"
+"""The note in the last of these lines."""
 
 _LEDGERS = (PRIVACY, QUESTIONS, SUMS)
 _ANSWERED = b'"event":"answered"'
@@ -157,7 +160,9 @@ class SiteLog:
     def add(self, answer: Message) -> None:
         """Write down the answer, as it leaves, to the request that was admitted or refused last.
 
-        The line is on the disk when this returns.
+        The line is on the disk when this returns. Not written are answers that give nothing away:
+        those that wait for approval, and errors once the run has many of them. The last error that
+        is written says so.
 
         Raises:
             WireError: in another job, the site has answered another request for this exchange in
@@ -185,8 +190,12 @@ class SiteLog:
         with locked(path):
             if event == "answered":
                 Turns(self._answered(run)).check(self._asked)
-            elif _errors_in(path) >= _MOST_ERRORS:
-                return
+            else:
+                errors = _errors_in(path)
+                if errors >= _MOST_ERRORS:
+                    return
+                if errors == _MOST_ERRORS - 1:
+                    row["note"] = _NO_FURTHER
             for field, ledger in self._ledgers.items():
                 row[field] = last_hash(ledger) or None
             chain.Chain(path, run).add(row)
