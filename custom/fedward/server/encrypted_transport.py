@@ -14,7 +14,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
-from fedward.errors import RunError, WireError
+from fedward.errors import RunError, WireError, listed
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
 from fedward.methods.weight_limits import effective_number
@@ -72,7 +72,7 @@ class EncryptedTransport:
     - Sites with different keys: the updates with the key of most sites count, or none if several
       keys have equally many.
     - A site does not decrypt: the others do; two equal answers are needed.
-    - The decryptions differ: all updates count as failed.
+    - The decryptions differ: all updates count as failed, and the reason names who differs.
     - Asked again after an interruption: only for the sum of the same sites. The difference of two
       sums would be one site's update.
     - A second answer of a site is not used.
@@ -278,16 +278,34 @@ class _Decryptions:
         self.witnesses.setdefault(digest, []).append(site)
 
     def agreed_mean(self) -> dict[str, np.ndarray]:
-        """Return the mean; raise _NoMeanError if the sites differ, or too few have sent one."""
+        """Return the mean; raise _NoMeanError if the sites differ, or too few have sent one.
+
+        The mean of most sites is not taken: those who cooperate could outvote an honest site.
+        """
         if len(self.means) > 1:
-            groups = " against ".join(", ".join(sorted(sites)) for sites in self.witnesses.values())
-            raise _no_mean("one mean from all sites", f"different ones: {groups}")
+            raise self._disagreement()
         if sum(len(sites) for sites in self.witnesses.values()) < _WITNESSES:
             reasons = [f"{site}: {reason}" for site, reason in sorted(self.failed.items())]
             found = "; ".join(reasons) or "no answer in time"
             raise _no_mean(f"the mean from {_WITNESSES} sites or more", found)
         (mean,) = self.means.values()
         return mean
+
+    def _disagreement(self) -> _NoMeanError:
+        """Return the error about different means, which names the sites that differ from most."""
+        groups = sorted(
+            map(sorted, self.witnesses.values()), key=lambda sites: (-len(sites), sites)
+        )
+        largest, *others = groups
+        expected = "one mean from all sites"
+        odd_sites = sorted(site for group in others for site in group)
+        if len(largest) > len(odd_sites):
+            return _no_mean(
+                expected,
+                f"another one from {listed(odd_sites)} than from {listed(largest)}",
+                f"{_STAYS} If this happens again, start a new run without {listed(odd_sites)}.",
+            )
+        return _no_mean(expected, f"different ones: {' against '.join(map(listed, groups))}")
 
 
 def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
