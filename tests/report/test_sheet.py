@@ -190,7 +190,7 @@ def add_many_classes(folder: Path, classes: int) -> None:
 
 def write_findings_run(folder: Path, classes: list[str]) -> Path:
     """A run whose model is sure of some findings, right with its surest answers of others, and
-    guesses the rest.
+    guesses the rest. One of its sites reports them.
     """
     write_run(folder, rounds=1, synthetic=())
     info = json.loads((folder / "run.json").read_text())
@@ -206,18 +206,29 @@ def write_findings_run(folder: Path, classes: list[str]) -> Path:
     scores = np.where(kind == 0, sure, np.where(kind == 1, half, guess))
     row = {"round": 1, "site": "site-1", **AnswerCounts.of_each_class(scores, truth).to_wire()}
     (folder / "binned.jsonl").write_text(json.dumps(row) + "\n")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    (auroc,) = (
+        row
+        for row in map(json.loads, lines)
+        if (row["site"], row["split"], row["name"]) == ("site-1", "test", "auroc_macro")
+        and row["round"] == 1
+    )
+    shown = dict(zip(classes, truth.sum(axis=0).tolist(), strict=True))
+    lines += [
+        json.dumps({**auroc, "name": f"support/{name}", "value": float(images)})
+        for name, images in shown.items()
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     write_report(folder)
     return folder
 
 
-def keep_one_site(folder: Path, classes: list[str]) -> None:
+def keep_one_site(folder: Path) -> None:
     """Leave a run one site, which trains and reports all classes."""
     info = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**info, "sites": ["site-1"]}))
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     metrics = [row for row in rows if row["site"] == "site-1"]
-    support = [row for row in metrics if (row["split"], row["name"]) == ("test", "auroc_macro")][-1]
-    metrics += [{**support, "name": f"support/{name}", "value": 160} for name in classes]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in metrics))
     write_report(folder)
 
@@ -229,7 +240,7 @@ def test_a_human_is_asked_by_finding(tmp_path):
     advice = f"{every}: some classes were tested on too few images, or not at every site."
     assert advice in sheet(folder).text
     assert "its answer, yes or no" not in sheet(folder).text
-    keep_one_site(folder, findings)
+    keep_one_site(folder)
     page = sheet(folder)
     assert f"{every} for Edema, Hernia." in page.text
     found = {one.name: one for one in judge(Run.load(folder)).findings}

@@ -264,6 +264,27 @@ def verdict_of(federation: Federation) -> Verdict:
     return verdict
 
 
+def test_counts_that_a_site_lacks_change_no_baseline_and_blame_no_class() -> None:
+    """The commonest class is that of all sites, and another site may recognise what one misses."""
+    federation = Federation([[400, 40, 40, 40], [40, 40, 40, 40]], -0.2, False, 0, 0, seed=3)
+    with TemporaryDirectory() as folder:
+        run, _, images = write(Path(folder), federation)
+        whole = judge(run)
+        counts = run.folder / "binned.jsonl"
+        first, second = map(json.loads, counts.read_text().splitlines())
+        # As if no answer there named D.
+        second["found"][3] = second["mistaken"][3] = 0
+        counts.write_text(f"{json.dumps(second)}\n")
+        partial = judge(Run.load(run.folder))
+    assert first["site"] != second["site"]
+    assert whole
+    assert partial
+    assert partial.common == whole.common == Measured.of_counts("A", 440, images)
+    assert (partial.level, partial.tested) == (whole.level, whole.tested)
+    assert partial.unnamed is None
+    assert (partial.never, partial.missed) == ((), {})
+
+
 def test_one_image_is_in_the_singular() -> None:
     verdict = verdict_of(Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
     image = Measured.of_counts("A", 1, 1)

@@ -81,7 +81,7 @@ class _Judge:
             classes=lowest_first(self._counts.sensitivities),
             unnamed=self._unnamed(overall),
             sites=lowest_first(accuracies if exclusive else self._site_aurocs(aurocs)),
-            never=self._counts.never_predicted,
+            never=self._never_predicted,
             missed=self._missed(),
             guessed=() if exclusive else self._guessed(),
             alarms=() if exclusive else self._counts.false_for_most,
@@ -104,7 +104,7 @@ class _Judge:
 
     @cached_property
     def _class_images(self) -> Mapping[str, int]:
-        return images_by_class(self.run, self.round, self._counts)
+        return images_by_class(self.run, self.round)
 
     @cached_property
     def _tested(self) -> Tested:
@@ -147,17 +147,20 @@ class _Judge:
             return None
         return Measured.of_counts(UNNAMED, right, images)
 
+    @cached_property
+    def _never_predicted(self) -> tuple[str, ...]:
+        """Classes that no answer names; none where the counts of an evaluating site are missing."""
+        if not set(self._tested.evaluated) <= set(self._counts.by_site):
+            return ()
+        return self._counts.never_predicted
+
     def _missed(self) -> dict[str, int]:
-        """Return class -> test images, for predicted classes of which no image is recognised."""
-        right_answers = {one.name: one.right for one in self._counts.sensitivities}
+        """Return class -> test images, for other classes of which no image is recognised."""
         missed = {}
         for name, images in self._class_images.items():
-            if name in right_answers:
-                is_recognised = right_answers[name] > 0
-            else:
-                f1 = site_test_values(self.run, f"f1/{name}", self.round)
-                is_recognised = any(f1.values())
-            if not is_recognised and name not in self._counts.never_predicted:
+            # Unlike counts, which may be missing, each evaluating site has this metric.
+            f1 = site_test_values(self.run, f"f1/{name}", self.round)
+            if not any(f1.values()) and name not in self._never_predicted:
                 missed[name] = images
         return missed
 

@@ -4,19 +4,16 @@ from collections.abc import Iterable, Mapping
 
 from fedward.runs.choices import site_test_values
 from fedward.runs.run import Run
-from fedward.runs.site_counts import SiteCounts
 from fedward.runs.site_lines import site_lines
 from fedward.runs.verdict import Tested
 
 
-def images_by_class(run: Run, round_: int, counts: SiteCounts) -> dict[str, int]:
+def images_by_class(run: Run, round_: int) -> dict[str, int]:
     """Return class -> its test images at the sites that report them, for classes with some.
 
-    They come from the sites' counts; without any, from the rows of the run's log.
+    They come from the metrics alone, which each evaluating site has: its counts may be missing, and
+    a class's share of all test images would be too small without that site's images.
     """
-    if counts.merged is not None:
-        counted = zip(run.classes, counts.merged.confusion.images.tolist(), strict=True)
-        return {name: number for name, number in counted if number}
     images = {}
     for name in run.classes:
         support = site_test_values(run, f"support/{name}", round_)
