@@ -220,7 +220,10 @@ def test_a_row_that_buys_labels_counts_when_it_has_all_of_them(
     assert found.best_val == pytest.approx(1 - first / 100)
 
 
-def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_path: Path) -> None:
+def test_values_of_a_row_that_buys_labels_are_those_of_its_run_without_a_round(
+    work: Bench, tmp_path: Path
+) -> None:
+    """Whoever raises them may leave the round out as well, as in older lines."""
     cell = Cell("all", "lower", 1)
     (run,) = work.runs(cell)
     labels = {1: 10, 8: 20}
@@ -229,13 +232,21 @@ def test_older_lines_of_rows_that_buy_labels_keep_their_round(work: Bench, tmp_p
         for round_, known in labels.items()
     )
     bought = replace(run, queries=queries)
-    older = replace(
-        recorded(cell, run), curve=recorded(cell, bought).curve, best_round={}, best_val=None
-    )
-    assert recorded(cell, bought).best_round == {"site-1": 8, "site-2": 8}
+    true = recorded(cell, bought)
+    assert true.best_round == {"site-1": 8, "site-2": 8}
     assert recorded(cell, run).best_round != {"site-1": 8, "site-2": 8}
-    add_records(tmp_path / "results.jsonl", [older])
-    assert check_records(tmp_path / "results.jsonl", lambda cell: [bought]) == [cell]
+    file = tmp_path / "results.jsonl"
+    older = replace(true, best_round={}, best_val=None)
+    add_records(file, [older])
+    assert check_records(file, lambda cell: [bought]) == [cell]
+    better = {name: value + 0.1 for name, value in older.test["global"].items()}
+    sites = {
+        site: {name: value if name == "images" else value + 0.1 for name, value in values.items()}
+        for site, values in older.sites.items()
+    }
+    add_records(file, [replace(older, test={**older.test, "global": better}, sites=sites)])
+    with pytest.raises(RunError, match="found other test, sites"):
+        check_records(file, lambda cell: [bought])
 
 
 def test_test_images_are_resampled_by_the_answers_of_the_audited_run(work: Bench) -> None:

@@ -276,14 +276,7 @@ def _refused_answers(run: Run, choice: SiteChoice, expected: str, found: str) ->
 
 def _as_far_as_kept(of_runs: Record, kept: Record) -> Record:
     """Return the result of runs without what an older line lacks, which is the best round."""
-    if kept.best_round:
-        return of_runs
-    without_round = replace(of_runs, best_round={}, best_val=None)
-    if len(set(kept.curve.labels)) <= 1:
-        return without_round
-    # The older line's round may lie before the last labels, so its values of that round stay.
-    test = {**kept.test, "last": of_runs.test["last"]}
-    return replace(without_round, test=test, sites=kept.sites, by_group=kept.by_group)
+    return of_runs if kept.best_round else replace(of_runs, best_round={}, best_val=None)
 
 
 def _picks(runs: Sequence[Run]) -> dict[str, dict[str, int]]:

@@ -127,8 +127,8 @@ class Record:
     cut: ImageDigests
     """Which images were used."""
     best_round: dict[str, int] = field(default_factory=dict)
-    """Site -> the round of ``global``; 0 is the model before training. Empty in older lines, whose
-    rows that buy labels may have a round before the last of these, and for references.
+    """Site -> the round of ``global``; 0 is the model before training. Empty in older lines, and
+    for references.
     """
     best_val: float | None = None
     """``metric`` on validation images in these rounds, as a mean over sites; None if older."""
