@@ -18,7 +18,18 @@ from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.verification import verified_records
-from recorded import RAW_PIXELS, ROWS, SEEDS, bare, line, lines_of, reference, results_of, study_of
+from recorded import (
+    RAW_PIXELS,
+    ROWS,
+    SEEDS,
+    bare,
+    line,
+    lines_of,
+    reference,
+    results_of,
+    study_of,
+    with_test,
+)
 
 STUDY = study_of()
 SHARES = {
@@ -158,6 +169,85 @@ def test_values_are_those_that_the_sites_give(
     """Those of references, too, and the accuracy over all test images."""
     lines = all_lines(STUDY)
     cell = Cell("all", row, 2)
+    with pytest.raises(ConfigError, match=found):
+        verify(STUDY, {**lines, cell: change(lines[cell])}, tmp_path)
+
+
+@pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
+def test_rounds_are_those_of_the_settings(row: str, tmp_path: Path) -> None:
+    """A row of a single round would need no run of twice the rounds to have converged."""
+    lines = all_lines(STUDY)
+    cell = Cell("all", row, 2)
+    rounds = 8 if row == "ssfl" else 1
+    lines[cell] = replace(lines[cell], rounds=9 - rounds)
+    found = rf"{row} seed 2: expected {rounds} rounds?, found {9 - rounds}\."
+    with pytest.raises(ConfigError, match=found):
+        verify(STUDY, lines, tmp_path)
+
+
+def test_rounds_of_a_removed_row_are_those_of_its_recorded_settings(tmp_path: Path) -> None:
+    rows = {name: dict(row) for name, row in ROWS.items()}
+    rows["ssfl"] |= {"settings": {"gone": 1}, "removed": "0123456"}
+    study = study_of(rows=rows)
+    lines = all_lines(study)
+    for cell, record in lines.items():
+        if cell.row == "ssfl":
+            options = {**record.settings["options"], "gone": 1}
+            lines[cell] = replace(record, settings={**record.settings, "options": options})
+    assert verify(study, lines, tmp_path).startswith(f"{len(lines)} results have")
+    cell = Cell("all", "ssfl", 2)
+    with pytest.raises(ConfigError, match="expected 8 rounds, found 1"):
+        verify(study, {**lines, cell: replace(lines[cell], rounds=1)}, tmp_path)
+
+
+def with_best_round(record: Record, round_: int = 5, **changes: Any) -> Record:
+    """Return a line that names a round of its flat curve."""
+    best_val = record.curve.val[0]
+    return replace(record, best_round={"site-1": round_}, best_val=best_val, **changes)
+
+
+def of_better_last_rounds(record: Record) -> Record:
+    last = {**record.test["last"], "f1_macro": record.test["last"]["f1_macro"] + 0.01}
+    return replace(record, test={**record.test, "last": last})
+
+
+def of_no_test_curve(record: Record) -> Record:
+    return replace(record, curve=replace(record.curve, test={}))
+
+
+def of_a_round_that_was_not_evaluated(record: Record) -> Record:
+    return with_best_round(record, 9)
+
+
+def of_better_validation(record: Record) -> Record:
+    return replace(with_best_round(record), best_val=record.curve.val[0] + 0.01)
+
+
+def of_no_validation(record: Record) -> Record:
+    return replace(with_best_round(record), best_val=None)
+
+
+def of_better_sites_and_best_round(record: Record) -> Record:
+    return with_test(with_best_round(record), f1_macro=record.test["global"]["f1_macro"] + 0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (of_better_last_rounds, "expected f1_macro of the last rounds to be that of the curve, 0."),
+        (of_no_test_curve, "accuracy of the last rounds to be that of the curve, none, found 0."),
+        (of_a_round_that_was_not_evaluated, "value of round 9 to be that of the curve, none"),
+        (of_better_validation, "the validation value of round 5 to be that of the curve, 0."),
+        (of_no_validation, "the validation value of round 5 to be that .* found none"),
+        (of_better_sites_and_best_round, "expected f1_macro of round 5 to be that of the curve"),
+    ],
+)
+def test_values_of_a_run_are_on_its_curve(change: Any, found: str, tmp_path: Path) -> None:
+    lines = all_lines(STUDY)
+    cell = Cell("all", "ssfl", 2)
+    for honest in (lines[cell], with_best_round(lines[cell]), with_best_round(lines[cell], 0)):
+        (tmp_path / "results.jsonl").unlink(missing_ok=True)
+        verify(STUDY, {**lines, cell: honest}, tmp_path)
     with pytest.raises(ConfigError, match=found):
         verify(STUDY, {**lines, cell: change(lines[cell])}, tmp_path)
 

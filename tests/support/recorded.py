@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.lab.bench.claims import recorded_under
+from fedward.lab.bench.recording import CURVES
 from fedward.lab.bench.records import Curve, ImageDigests, Record
 from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.reference_runs import reference_cells, reference_settings
@@ -40,12 +41,13 @@ def study_of(**changes: Any) -> Study:
     """Return a study of three rows in which few and all labels are apart."""
     fields = {"title": "Three rows", "rows": ROWS, "sites": SITES, "seeds": SEEDS, "doubled": [1]}
     bounds = {"own": "ssfl", "lower": "lower", "upper": "upper"}
-    return Study.model_validate({**fields, **bounds, **changes})
+    return Study.model_validate({**fields, "settings": {"rounds": 8}, **bounds, **changes})
 
 
 def flat(value: float, rounds: int = 8) -> Curve:
-    """Return a curve with one validation value."""
-    return Curve(tuple(range(1, rounds + 1)), (value,) * rounds, {}, ())
+    """Return a curve whose validation and test values are all the same."""
+    level = (value,) * rounds
+    return Curve(tuple(range(1, rounds + 1)), level, dict.fromkeys(CURVES, level), ())
 
 
 def bare(cell: Cell) -> Record:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError
+from fedward.lab.bench.agreement import require_agreement
 from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.recording import check_records
 from fedward.lab.bench.records import Record, read_records
@@ -17,13 +17,11 @@ from fedward.lab.bench.reference_runs import (
 )
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import Cell
+from fedward.methods import method_of
 from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.lab.bench.runs import Bench
-
-_ROUNDING = 2e-5
-"""By how much a mean of recorded values may differ from a recorded mean."""
 
 
 def verified_records(work: "Bench") -> str:
@@ -34,7 +32,8 @@ def verified_records(work: "Bench") -> str:
 
     Raises:
         ConfigError: results are missing, are not of the study, have other settings, claims or
-            bounds than the study, or are not the means of their sites.
+            bounds than the study, other rounds than their settings, or values that do not follow
+            from those of their sites or curves.
         RunError: a result differs from its run folder, or the run folder was changed.
     """
     records = read_records(work.file)
@@ -45,7 +44,8 @@ def verified_records(work: "Bench") -> str:
     _require_varied(work.file, records)
     for record in records.values():
         _require_current(work, record)
-        _require_means_of_sites(work.file, record)
+        _require_rounds(work, record)
+        require_agreement(work.file, record)
     compared = check_records(work.file, work.finished_runs)
     return (
         f"{len(records)} results have the study's settings, "
@@ -145,42 +145,19 @@ def _require_current(work: "Bench", record: Record) -> None:
         )
 
 
-def _require_means_of_sites(file: Path, record: Record) -> None:
-    """Raise ConfigError if the test values of a result are not those that its sites' values give.
+def _require_rounds(work: "Bench", record: Record) -> None:
+    """Raise ConfigError if a result has another number of rounds than its settings, or than one.
 
-    They are the means over sites; the accuracy over all test images is a mean over images.
+    A single round needs no convergence. A reference has one.
     """
-    for metric, value in record.test["global"].items():
-        of_sites = _pooled(record) if metric == "pooled" else _mean(record, metric)
-        # Whatever is no number is not near one either.
-        if of_sites is None or not abs(of_sites - value) <= _ROUNDING:
-            raise ConfigError(
-                f"{file}, {record.cell}",
-                "Run the study again; fit a reference again by deleting its line.",
-                expected="no value without sites"
-                if of_sites is None
-                else f"{metric} to be the mean of its sites, {of_sites:.5f}",
-                found=f"{metric} {value:.5f}",
-            )
-    if record.reference and record.test["last"] != record.test["global"]:
+    rounds = 1
+    if not record.reference:
+        removed = work.study.rows[record.row].removed_settings
+        rounds = method_of(record.without(removed)).settings.rounds
+    if record.rounds != rounds:
         raise ConfigError(
-            f"{file}, {record.cell}",
-            "Fit it again by deleting its line.",
-            expected="a reference with one value of each metric",
-            found="other values of the last rounds, which it does not have",
+            f"{work.file}, {record.cell}",
+            "Run the study again; fit a reference again by deleting its line.",
+            expected=count(rounds, "round"),
+            found=f"{record.rounds}",
         )
-
-
-def _mean(record: Record, metric: str) -> float | None:
-    """Return the mean over the sites that have a value; None without one."""
-    values = record.of_sites(metric).values()
-    return fmean(values) if values else None
-
-
-def _pooled(record: Record) -> float | None:
-    """Return the accuracy over the test images of all sites; None without any."""
-    tested = [site for site in record.sites.values() if "accuracy" in site]
-    images = sum(site["images"] for site in tested)
-    if not images:
-        return None
-    return sum(site["images"] * site["accuracy"] for site in tested) / images
