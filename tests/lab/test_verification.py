@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedward.digests import digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.claims import require_as_recorded
 from fedward.lab.bench.records import ImageDigests, Record, add_records, read_records
@@ -118,6 +119,13 @@ def test_a_reference_of_a_seed_that_the_study_lacks_is_noticed_and_never_compare
         {"doubled": [2]},
         {"metrics": ["accuracy"]},
         {"metrics": ["f1_macro", "accuracy"]},
+        {"rows": {**ROWS, "upper": {**ROWS["upper"], "sites": "few/{seed}"}}},
+        {"rows": {**ROWS, "ssfl": {**ROWS["ssfl"], "alone": True}}},
+        {"rows": {**ROWS, "ssfl": {**ROWS["ssfl"], "init": "lower"}}},
+        {"rows": {**ROWS, "ssfl": {**ROWS["ssfl"], "labels": "lower"}}},
+        {"sites": {"few/{seed}": "images.npz --labelled 0.5"}},
+        {"variants": {"all": {"title": "", "rows": ["ssfl"]}}},
+        {"variants": {"all": {"title": "", "labelled": 0.5}}},
     ],
 )
 def test_what_judges_a_study_stays_as_it_was_when_its_lines_were_recorded(
@@ -126,9 +134,55 @@ def test_what_judges_a_study_stays_as_it_was_when_its_lines_were_recorded(
     lines = lines_of(STUDY)
     require_as_recorded(study_of(title="Another title"), tmp_path, lines)
     require_as_recorded(study_of(seeds=SEEDS[::-1]), tmp_path, lines)
+    retold = {name: {**ROWS[name], "title": f"Row {name}"} for name in reversed(ROWS)}
+    require_as_recorded(study_of(rows=retold), tmp_path, lines)
     require_as_recorded(study_of(**changes), tmp_path, older(lines))
-    with pytest.raises(ConfigError, match="recorded under the bounds, seeds and metrics"):
+    with pytest.raises(ConfigError, match="recorded under the bounds, seeds, metrics, rows, var"):
         require_as_recorded(study_of(**changes), tmp_path, lines)
+
+
+def test_the_variant_that_a_claim_without_one_is_on_stays_the_first(tmp_path: Path) -> None:
+    """It is that of the first place, so another order would be another claim."""
+    claim = {"row": "upper", "than": "lower", "metric": "accuracy", "direction": "higher"}
+    study = study_of(variants=SHARES, claims=[claim], **SPLIT)
+    turned = study_of(variants=dict(reversed(SHARES.items())), claims=[claim], **SPLIT)
+    lines = lines_of(study)
+    require_as_recorded(study, tmp_path, lines)
+    with pytest.raises(ConfigError, match="under the bounds, seeds, metrics, rows, variants"):
+        require_as_recorded(turned, tmp_path, lines)
+
+
+def test_lines_from_before_rows_were_covered_are_accepted_beside_others(tmp_path: Path) -> None:
+    fields = {"lower": "lower", "upper": "upper", "metrics": ["accuracy", "f1_macro"]}
+    before_rows = digest({**fields, "seeds": [1, 2, 3, 4, 5], "doubled": [1]})
+    lines = lines_of(STUDY)
+    for cell, record in lines.items():
+        if cell.seed in (1, 2):
+            lines[cell] = replace(record, judged_by=before_rows)
+    require_as_recorded(STUDY, tmp_path, lines)
+    first = STUDY.cells()[0]
+    with pytest.raises(ConfigError, match=r"all lower seed 1: .* found one recorded under others"):
+        require_as_recorded(study_of(upper="ssfl"), tmp_path, {first: lines[first]})
+
+
+@pytest.mark.parametrize(
+    ("row", "sites", "other"), [("upper", "few", "lower"), ("ssfl", "all", "ssfl")]
+)
+def test_a_row_that_is_moved_to_other_site_files_after_it_ran_is_noticed(
+    row: str, sites: str, other: str, tmp_path: Path
+) -> None:
+    """Lines of all labels would count as those of few, or the reverse."""
+    study = study_of(**SPLIT)
+    lines = older(all_lines(study))
+    for cell, record in lines.items():
+        if cell.row == "upper":
+            labels = f"all labels {cell.seed}"
+            lines[cell] = replace(record, cut=replace(record.cut, labels=labels))
+    assert verify(study, lines, tmp_path).startswith(f"{len(lines)} results have")
+    rows = {**SPLIT["rows"], row: {**SPLIT["rows"][row], "sites": sites}}
+    found = f"expected the images and labels of all {other} seed 1, which has the same site files"
+    with pytest.raises(ConfigError, match=found):
+        verify(study_of(**{**SPLIT, "rows": rows}), lines, tmp_path)
 
 
 def test_lines_say_what_the_studys_file_says_whichever_seeds_run(tmp_path: Path) -> None:

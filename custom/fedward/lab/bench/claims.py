@@ -45,11 +45,30 @@ def _digest(claim: Claim) -> str:
 def judged_by(study: Study) -> str:
     """Return the SHA-256 of what judges a study's values besides its claims.
 
-    That is its bounds, its seeds and those of twice the rounds, and its metrics. Each recorded line
-    keeps it. The order of seeds does not matter.
+    That is its bounds, its seeds and those of twice the rounds, and its metrics; what each row is,
+    and which images each variant has. Each recorded line keeps it. The order of seeds and rows does
+    not matter, but that of variants does: a claim without a variant is on the first one.
     """
+    rows = {
+        name: row.model_dump(mode="json", include={"sites", "alone", "init", "labels"})
+        for name, row in study.rows.items()
+    }
+    variants = [
+        [name, variant.model_dump(mode="json", include={"rows", "labelled", "partition"})]
+        for name, variant in study.variants.items()
+    ]
+    images = study.model_dump(mode="json", include={"sites", "partition"})
+    return digest({**_bounds_and_seeds(study), **images, "rows": rows, "variants": variants})
+
+
+def _judged_by_before_rows(study: Study) -> str:
+    """Return the digest that lines kept before it covered rows and variants."""
+    return digest(_bounds_and_seeds(study))
+
+
+def _bounds_and_seeds(study: Study) -> dict[str, object]:
     fields = study.model_dump(mode="json", include={"lower", "upper", "metrics"})
-    return digest({**fields, "seeds": sorted(study.seeds), "doubled": sorted(study.doubled)})
+    return {**fields, "seeds": sorted(study.seeds), "doubled": sorted(study.doubled)}
 
 
 def recorded_under(study: Study, record: Record) -> Record:
@@ -58,25 +77,27 @@ def recorded_under(study: Study, record: Record) -> Record:
 
 
 def require_as_recorded(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
-    """Refuse claims, bounds, seeds and metrics that were changed after the runs.
+    """Refuse claims, and what :func:`judged_by` covers, that were changed after the runs.
 
     Args:
         study: as its file has it.
         file: of the recorded lines.
-        records: the lines. Older ones keep their claims alone.
+        records: the lines. Older ones keep their claims alone, or claims, bounds, seeds and
+            metrics.
 
     Raises:
         ConfigError: a line was recorded under others than the study has now.
     """
     _require_claims(study, file, records)
-    wanted = judged_by(study)
+    accepted = ("", _judged_by_before_rows(study), judged_by(study))
     for cell, record in records.items():
-        if record.judged_by not in ("", wanted):
+        if record.judged_by not in accepted:
             raise ConfigError(
                 f"{file}, {cell}",
-                "Put back lower, upper, seeds, doubled and metrics under which it was recorded, or "
-                "delete the runs and their lines, and run the study again.",
-                expected="a result recorded under the bounds, seeds and metrics of the study",
+                "Put back the bounds, seeds, metrics, rows, variants and cuts under which it was "
+                "recorded, or delete the runs and their lines, and run the study again.",
+                expected="a result recorded under the bounds, seeds, metrics, rows, variants and "
+                "cuts of the study",
                 found="one recorded under others",
             )
 

@@ -146,7 +146,7 @@ class Record:
     claims: str = ""
     """Digest of the study's claims when this was recorded; empty: it had none."""
     judged_by: str = ""
-    """Digest of the study's bounds, seeds and metrics when this was recorded; empty if older."""
+    """Digest of what judged the study when this was recorded; empty if older."""
 
     @property
     def cell(self) -> Cell:

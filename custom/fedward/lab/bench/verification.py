@@ -31,8 +31,8 @@ def verified_records(work: "Bench") -> str:
         What was compared, for a person to read.
 
     Raises:
-        ConfigError: results are missing, are not of the study, have other settings, claims or
-            bounds than the study, other rounds than their settings, or values that do not follow
+        ConfigError: results are missing, are not of the study, have other settings, claims, bounds
+            or images than the study, other rounds than their settings, or values that do not follow
             from those of their sites or curves.
         RunError: a result differs from its run folder, or the run folder was changed.
     """
@@ -42,6 +42,7 @@ def verified_records(work: "Bench") -> str:
     _require_no_others(work.study, work.file, records)
     _require_all_references(work, records)
     _require_varied(work.file, records)
+    _require_one_cut(work, records)
     for record in records.values():
         _require_current(work, record)
         _require_rounds(work, record)
@@ -122,6 +123,25 @@ def _require_varied(file: Path, records: Mapping[Cell, Record]) -> None:
                     expected=f"other images and labels than those of seed {other.seed}",
                     found=f"the same {part}",
                 )
+
+
+def _require_one_cut(work: "Bench", records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if lines of the same site files are of different images or labels.
+
+    Whoever moves a row to other site files in the study leaves its lines with the old images.
+    """
+    first_of: dict[str, Record] = {}
+    for cell, record in records.items():
+        folder = record.settings["sites"] if record.reference else work.study.folder(cell)
+        other = first_of.setdefault(folder or f"synthetic images of seed {cell.seed}", record)
+        if other.cut != record.cut:
+            raise ConfigError(
+                f"{work.file}, {cell}",
+                "Put back the sites of both rows as they were recorded, or delete both lines and "
+                "run the study again.",
+                expected=f"the images and labels of {other.cell}, which has the same site files",
+                found="others",
+            )
 
 
 def _require_current(work: "Bench", record: Record) -> None:
