@@ -11,7 +11,13 @@ import pytest
 from fedward.digests import digest
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.claims import require_as_recorded
-from fedward.lab.bench.records import ImageDigests, Record, add_records, read_records
+from fedward.lab.bench.records import (
+    ImageDigests,
+    Record,
+    add_records,
+    read_records,
+    values_of_sites,
+)
 from fedward.lab.bench.reference import Labels, references_on
 from fedward.lab.bench.reference_runs import missing_references, reference_cells
 from fedward.lab.bench.results import Results
@@ -192,6 +198,17 @@ def test_lines_say_what_the_studys_file_says_whichever_seeds_run(tmp_path: Path)
     made = line(work.as_written, cell, 0.5)
     require_as_recorded(STUDY, work.file, {cell: made})
     assert made.judged_by != line(one_seed, cell, 0.5).judged_by
+
+
+def test_values_of_sites_are_means_over_those_that_have_one() -> None:
+    """Accuracy over all test images counts each image alike."""
+    sites = {
+        "one": {"images": 30.0, "accuracy": 0.5, "f1_macro": 0.4},
+        "two": {"images": 10.0, "accuracy": 0.9},
+        "untested": {"images": 0.0},
+    }
+    assert values_of_sites(sites) == {"accuracy": 0.7, "f1_macro": 0.4, "pooled": 0.6}
+    assert values_of_sites({}) == {}
 
 
 def without_sites(record: Record) -> Record:

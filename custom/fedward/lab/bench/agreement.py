@@ -1,12 +1,11 @@
 """Whether the values of a recorded line agree with each other."""
 
 from pathlib import Path
-from statistics import fmean
 
 from fedward.errors import ConfigError
 from fedward.evaluation.selection import LAST, mean
 from fedward.lab.bench.recording import CURVES
-from fedward.lab.bench.records import DIGITS, Record
+from fedward.lab.bench.records import DIGITS, Record, values_of_sites
 
 _ROUNDING = 2e-5
 """By how much a mean of recorded values may differ from a recorded mean."""
@@ -34,8 +33,9 @@ def _require_means_of_sites(file: Path, record: Record) -> None:
 
     They are the means over sites; the accuracy over all test images is a mean over images.
     """
+    given = values_of_sites(record.sites)
     for metric, value in record.test["global"].items():
-        of_sites = _pooled(record) if metric == "pooled" else _mean(record, metric)
+        of_sites = given.get(metric)
         # Whatever is no number is not near one either.
         if of_sites is None or not abs(of_sites - value) <= _ROUNDING:
             raise ConfigError(
@@ -116,18 +116,3 @@ def _require_equal(
 
 def _digits(value: float | None) -> str:
     return "none" if value is None else f"{value:.{DIGITS}f}"
-
-
-def _mean(record: Record, metric: str) -> float | None:
-    """Return the mean over the sites that have a value; None without one."""
-    values = record.of_sites(metric).values()
-    return fmean(values) if values else None
-
-
-def _pooled(record: Record) -> float | None:
-    """Return the accuracy over the test images of all sites; None without any."""
-    tested = [site for site in record.sites.values() if "accuracy" in site]
-    images = sum(site["images"] for site in tested)
-    if not images:
-        return None
-    return sum(site["images"] * site["accuracy"] for site in tested) / images

@@ -14,9 +14,10 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.evaluation.selection import mean
 from fedward.faults import faults
 from fedward.lab.bench.reference import Reference
-from fedward.lab.bench.study_parts import Cell
+from fedward.lab.bench.study_parts import METRICS, Cell
 from fedward.methods import settings_of
 from fedward.storage.disk import replacing
 
@@ -212,6 +213,23 @@ class Record:
 def rounded(values: Mapping[str, float | None]) -> dict[str, float]:
     """Return the values that are defined, rounded as they are kept."""
     return {name: round(value, DIGITS) for name, value in values.items() if value is not None}
+
+
+def values_of_sites(sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return metric -> mean over the sites that have it, and ``pooled``, as they are kept.
+
+    ``pooled`` is the accuracy over the test images of all sites. What no site has is left out.
+
+    Args:
+        sites: site -> metric -> test value, and ``images``, its number of test images.
+    """
+    means = {metric: mean([values.get(metric) for values in sites.values()]) for metric in METRICS}
+    tested = [values for values in sites.values() if "accuracy" in values]
+    images = sum(values["images"] for values in tested)
+    if images:
+        right = sum(values["images"] * values["accuracy"] for values in tested)
+        means["pooled"] = right / images
+    return rounded(means)
 
 
 def with_defaults(experiment: Experiment) -> Experiment:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedward.evaluation.selection import mean
 from fedward.lab.bench.by_group import bootstrap_standard_errors
 from fedward.lab.bench.claims import recorded_under
 from fedward.lab.bench.records import (
@@ -15,6 +14,7 @@ from fedward.lab.bench.records import (
     add_records,
     read_records,
     rounded,
+    values_of_sites,
 )
 from fedward.lab.bench.reference import Labels, Reference, references_on
 from fedward.lab.bench.reference_images import ReferenceImages, input_names
@@ -184,7 +184,7 @@ def _record(
     sites: dict[str, dict[str, float]] = {}
     for site, values in fitted.sites.items():
         sites[site] = rounded({name: values.get(name) for name in ("images", *METRICS)})
-    test = _test_values(fitted.sites)
+    test = values_of_sites(fitted.sites)
     curve = Curve((), (), {}, ())
     if fitted.validation is not None:
         curve = Curve((1,), (round(fitted.validation, DIGITS),), {}, ())
@@ -212,14 +212,3 @@ def _record(
         by_group=bootstrap_standard_errors(fitted.answers, len(experiment.data.classes)),
     )
     return recorded_under(work.as_written, result)
-
-
-def _test_values(sites: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return metric -> mean over the sites that have it, and the accuracy of all images."""
-    means = {metric: mean([values.get(metric) for values in sites.values()]) for metric in METRICS}
-    tested = [values for values in sites.values() if "accuracy" in values]
-    images = sum(values["images"] for values in tested)
-    if images:
-        right = sum(values["images"] * values["accuracy"] for values in tested)
-        means["pooled"] = right / images
-    return rounded(means)
