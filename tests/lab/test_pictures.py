@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedward.lab.bench.curves import draw_curves, has_curves, has_level_lines
+from fedward.lab.bench.curves import draw_curves, has_curves, has_level_lines, plotted
 from fedward.lab.bench.notes import caption
 from fedward.lab.bench.page import block
 from fedward.lab.bench.pictures import figures, is_as_written, write_figure
@@ -145,6 +145,34 @@ def test_a_variant_whose_metric_is_withheld_has_no_place_on_the_curve() -> None:
         lines[cell] = with_test(lines[cell], accuracy=0.6)
     (axes,) = draw_curves(results_of(study, lines)).axes
     assert (10, 50) not in {tuple(drawn.get_xdata()) for drawn in axes.lines}
+
+
+@pytest.mark.parametrize(
+    ("shares", "places"),
+    [((0.001, 0.004), (0.1, 0.4)), ((0.07, 0.29), (7, 29)), ((0.125, 1.0), (12.5, 100))],
+)
+def test_each_variant_has_its_place_on_the_curve_however_small_its_share(
+    shares: tuple[float, float], places: tuple[float, float]
+) -> None:
+    variants = {f"{share}": {"title": f"{share}", "labelled": share} for share in shares}
+    study = study_of(variants=variants)
+    lines = lines_of(study)
+    for record in list(lines.values()):
+        if record.reference:
+            moved = replace(record, variant=f"{shares[1]}")
+            lines[moved.cell] = moved
+    results = results_of(study, lines)
+    (axes,) = draw_curves(results).axes
+    assert places in {tuple(drawn.get_xdata()) for drawn in axes.lines}
+    assert f": {places[0]:g}: 0." in plotted(results)[2]
+
+
+def test_variants_of_one_share_are_not_drawn_over_it() -> None:
+    """The second one would take the place of the first."""
+    variants = {name: {"title": name, "labelled": 0.1} for name in ("one", "other")}
+    study = study_of(variants=variants)
+    (axes,) = draw_curves(results_of(study)).axes
+    assert axes.get_xlabel() == "round"
 
 
 def test_a_figure_is_there_exactly_if_there_is_something_to_show(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ _NAME_LENGTH = 34
 """Most letters in a line of a name."""
 _NAME_HEIGHT = 0.16
 """Height of a line of a name."""
-Line: TypeAlias = Mapping[int, list[float]]
+Line: TypeAlias = Mapping[float, list[float]]
 """Place on the horizontal axis -> the value of each repetition there."""
 
 
@@ -80,7 +80,7 @@ def plotted(results: Results) -> list[str]:
     texts = [plot.x_label, plot.y_label]
     for row, line in plot.lines.items():
         title = results.study.rows[row].title
-        points = [f"{place}: {interval_text(values, '')}" for place, values in line.items()]
+        points = [f"{place:.10g}: {interval_text(values, '')}" for place, values in line.items()]
         texts.append(f"{title}: {'; '.join(points)}")
     return texts
 
@@ -201,12 +201,13 @@ def _name_ends(
 def _over_labelled_share(results: Results, row: str, metric: str) -> Line:
     """Return labelled percentage -> test values, of the variants in which the row may be shown."""
     study = results.study
-    line: dict[int, list[float]] = {}
+    line: dict[float, list[float]] = {}
     for name, variant in study.variants.items():
         if row not in study.rows_of(name) or bounds_refusal(results, name, metric):
             continue
         if results.has_run(name, row):
-            percentage = round(100 * (variant.labelled or 0))
+            # Without the digits that only the product has: 7 %, not 7.000000000000001 %.
+            percentage = round(100 * (variant.labelled or 0), 6)
             line[percentage] = list(results.test_values(name, row, metric).values())
     return dict(sorted(line.items()))
 
@@ -218,7 +219,7 @@ def _values(curve: Curve, metric: str) -> Sequence[float]:
 
 def _over_rounds(curves: Sequence[Curve], metric: str) -> Line:
     """Return round -> value of each repetition; see :func:`_values`."""
-    line: dict[int, list[float]] = {}
+    line: dict[float, list[float]] = {}
     for curve in curves:
         for round_, value in zip(curve.round, _values(curve, metric), strict=True):
             line.setdefault(round_, []).append(value)
@@ -244,7 +245,7 @@ def _over_labels(curves: Sequence[Curve], metric: str) -> Line:
         return {0: [_values(curve, metric)[-1] for curve in curves]}
     first = max(min(values) for values in last_values)
     places = sorted({labels for values in last_values for labels in values if labels >= first})
-    line: dict[int, list[float]] = {}
+    line: dict[float, list[float]] = {}
     for place in places:
         reached = [max(labels for labels in values if labels <= place) for values in last_values]
         line[place] = [values[at] for values, at in zip(last_values, reached, strict=True)]

@@ -197,8 +197,9 @@ class Study(BaseModel):
 
     @property
     def by_labels(self) -> bool:
-        """Whether variants differ by their share of labels."""
-        return all(variant.labelled is not None for variant in self.variants.values())
+        """Whether each variant has a share of labels that no other one has."""
+        shares = {variant.labelled for variant in self.variants.values()}
+        return None not in shares and len(shares) == len(self.variants)
 
     @property
     def first_variant(self) -> str:
