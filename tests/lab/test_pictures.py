@@ -1,6 +1,7 @@
 """Figures of studies: which lines they have, and where their points lie."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,47 @@ def test_a_figure_is_there_exactly_if_there_is_something_to_show(tmp_path: Path)
         write_figure(figure)
         assert not figure.file.exists()
         assert is_as_written(figure)
+
+
+def with_another_body(text: str) -> str:
+    return text[: text.index("</metadata>")] + "</metadata><text>20 points better</text></svg>\n"
+
+
+def with_a_moved_point(text: str) -> str:
+    return re.sub(r"\d\.\d", "9.9", text[:-200]) + text[-200:]
+
+
+def with_another_head(text: str) -> str:
+    return text.replace('role="img"', 'role="img" width="1"')
+
+
+def with_second_digests(text: str) -> str:
+    (metadata,) = re.findall("<metadata>.*</metadata>", text)
+    return text.replace(metadata, 2 * metadata)
+
+
+def with_the_digest_of_what_it_shows_alone(text: str) -> str:
+    return re.sub(" [0-9a-f]{64}</metadata>", "</metadata>", text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_another_body,
+        with_a_moved_point,
+        with_another_head,
+        with_second_digests,
+        with_the_digest_of_what_it_shows_alone,
+    ],
+)
+def test_an_edit_of_a_figures_file_is_noticed(change: Callable[[str], str], tmp_path: Path) -> None:
+    figure, _ = figures(results_of(study_of()), tmp_path / "page.md", "study", "")
+    write_figure(figure)
+    assert is_as_written(figure)
+    text = figure.file.read_text()
+    assert change(text) != text
+    figure.file.write_text(change(text))
+    assert not is_as_written(figure)
 
 
 def test_axes_of_scores_end_where_scores_do(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from fedward.lab.bench.results import Results
 from fedward.report.drawing import palette, svg
 
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
-_DIGEST = re.compile("<metadata>([0-9a-f]{64})</metadata>")
+_DIGESTS = re.compile("<metadata>([0-9a-f]{64}) ([0-9a-f]{64})</metadata>")
+"""In a figure's file: the digest of what it shows, and that of the rest of the file."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Figure:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its title and of what it shows, which its file keeps."""
+        """SHA-256 of its title and of what it shows, which its file keeps beside that of itself."""
         return digest([self.title, *self.plotted])
 
 
@@ -78,17 +79,22 @@ def write_figure(figure: Figure) -> None:
         return
     head, end, body = svg(figure.drawn(), figure.title).partition(">")
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    text = (
-        '<?xml version="1.0" encoding="utf-8"?>\n'
-        f"{head} {names}{end}<metadata>{figure.digest}</metadata>"
-        f"<style>\n{palette()}\n{_FONT}\n</style>{body}\n"
-    )
+    before = f'<?xml version="1.0" encoding="utf-8"?>\n{head} {names}{end}'
+    after = f"<style>\n{palette()}\n{_FONT}\n</style>{body}\n"
+    digests = f"<metadata>{figure.digest} {digest([before, after])}</metadata>"
     figure.file.parent.mkdir(parents=True, exist_ok=True)
-    figure.file.write_text(text, encoding="utf-8")
+    figure.file.write_text(f"{before}{digests}{after}", encoding="utf-8")
 
 
 def is_as_written(figure: Figure) -> bool:
-    """Return whether a figure's file shows it; of one with nothing to show, whether it has none."""
+    """Return whether a figure's file shows it; of one with nothing to show, whether it has none.
+
+    A file that was edited or damaged does not. Whoever computes its digests again is not noticed.
+    """
     if not figure.plotted or not figure.file.exists():
         return not figure.plotted and not figure.file.exists()
-    return _DIGEST.findall(figure.file.read_text(encoding="utf-8")) == [figure.digest]
+    before, *digests_and_after = _DIGESTS.split(figure.file.read_text(encoding="utf-8"))
+    if len(digests_and_after) != 3:
+        return False
+    shown, of_the_rest, after = digests_and_after
+    return (shown, of_the_rest) == (figure.digest, digest([before, after]))
