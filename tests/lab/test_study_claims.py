@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import weakref
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.lab.bench.bounds import own_bounds_refusal, upper_bound
 from fedward.lab.bench.claims import claims_digest, holm, p_value, require_as_recorded
+from fedward.lab.bench.convergence import unconverged
 from fedward.lab.bench.evidence import bounds_refusal, bounds_unknown, regime_refusal
 from fedward.lab.bench.in_short import in_short
 from fedward.lab.bench.labels_seen import same_labels
@@ -270,9 +272,32 @@ def test_twice_the_rounds_show_convergence_and_a_flat_curve_does_not() -> None:
 def test_a_single_repetition_is_not_said_to_lack_twice_the_rounds() -> None:
     one = {cell: record for cell, record in lines_of(CLAIMED).items() if cell.seed == 1}
     results = results_of(CLAIMED, one)
-    assert "as none has both several repetitions and one of them with" in notes(results, [results])
+    lacking = "as none has both 5 repetitions or more and one of them with"
+    assert lacking in notes(results, [results])
     undoubled = results_of(CLAIMED, {cell: r for cell, r in one.items() if not r.doubled})
     assert "as none ran with twice the rounds as well" in notes(undoubled, [undoubled])
+
+
+@pytest.mark.parametrize(
+    ("values", "with_doubled_rounds", "expected"),
+    [
+        # Half the interval of two seeds is 1.27, and that of three is 0.125.
+        ((0.60, 0.80), 0.95, "convergence not shown"),
+        ((0.60, 0.64, 0.70), 0.70, "convergence not shown"),
+        ((0.60, 0.61, 0.60, 0.61), 0.60, "convergence not shown"),
+        ((0.60, 0.61, 0.60, 0.61, 0.60), 0.601, ""),
+        ((0.60, 0.61, 0.60), 0.70, "not converged: twice the rounds change it by 0.100, half"),
+    ],
+)
+def test_few_repetitions_show_no_convergence(
+    values: Sequence[float], with_doubled_rounds: float, expected: str
+) -> None:
+    """Their interval is too wide for a change to be too large, unless it is larger still."""
+    cells = [Cell("all", "ssfl", seed) for seed in SEEDS[: len(values)]]
+    records = [line(CLAIMED, cell, value) for cell, value in zip(cells, values, strict=True)]
+    doubled = [line(CLAIMED, cells[0]._replace(doubled=True), with_doubled_rounds, rounds=16)]
+    found = unconverged(records, doubled, "accuracy")
+    assert found.startswith(expected) if expected else found == ""
 
 
 @pytest.mark.parametrize("cheat", ["as many rounds", "another seed", "other values"])

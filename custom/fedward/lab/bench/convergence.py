@@ -13,6 +13,11 @@ from fedward.lab.bench.results import NOT_RUN, chosen_value, last_value
 
 NOT_SHOWN = "convergence not shown"
 """What is said of a row without a run of twice the rounds."""
+FEWEST_SEEDS = 5
+"""A row with fewer seeds shows its numbers, and says that they are few.
+
+Its interval is so wide that hardly any change is too large, so nothing shows that it has converged.
+"""
 NOT_CONVERGED = "not converged: "
 """How the text begins that says by how much twice the rounds change a value."""
 LATE = 0.75
@@ -59,8 +64,9 @@ def change_by_doubling(
 def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: str) -> str:
     """Return why a row is not shown to have converged in a metric; empty if it is.
 
-    Twice the rounds must change the value by less than half the interval over repetitions, or by
-    nothing. A row of a single round, such as a classifier in closed form, needs no convergence.
+    Twice the rounds must change the value by less than half the interval over five repetitions or
+    more, or by nothing. With fewer, a change that is too large still says that the row has not
+    converged. A row of a single round, such as a classifier in closed form, needs no convergence.
 
     Args:
         records: the row's results.
@@ -79,7 +85,7 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
     if change is None or half is None:
         return NOT_SHOWN
     if change == 0 or change < half:
-        return ""
+        return "" if len(records) >= FEWEST_SEEDS else NOT_SHOWN
     return (
         f"{NOT_CONVERGED}twice the rounds change it by {change:.3f}, half the interval is "
         f"{half:.3f}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fedward.lab.bench.bounds import NOT_APART, upper_bound
 from fedward.lab.bench.by_group import half_width_over_groups
 from fedward.lab.bench.convergence import (
+    FEWEST_SEEDS,
     NOT_CONVERGED,
     NOT_SHOWN,
     change_by_doubling,
@@ -221,7 +222,10 @@ def _start_note(results: Results) -> str:
 def _lacking(results: Results) -> str:
     """Return what all rows that train lack to show convergence."""
     if any(results.doubled(variant, row) for variant, row in results.rows_that_ran()):
-        return "none has both several repetitions and one of them with twice the rounds as well"
+        return (
+            f"none has both {FEWEST_SEEDS} repetitions or more and one of them with twice the "
+            "rounds as well"
+        )
     return "none ran with twice the rounds as well"
 
 

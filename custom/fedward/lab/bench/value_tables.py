@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedward.lab.bench.bounds import upper_bound
 from fedward.lab.bench.by_group import half_width_over_groups
-from fedward.lab.bench.convergence import fall
+from fedward.lab.bench.convergence import FEWEST_SEEDS, fall
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import (
     Table,
@@ -16,9 +16,6 @@ from fedward.lab.bench.markdown import (
 )
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.results import NOT_RUN, Results, chosen_value, last_value
-
-FEWEST_SEEDS = 5
-"""A row with fewer seeds shows its numbers, and says that they are few."""
 
 
 def row_table(results: Results) -> str:
