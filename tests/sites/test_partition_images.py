@@ -16,7 +16,7 @@ from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
-from fedward.lab.partition.csv_groups import column_of_torn_patients, row_groups
+from fedward.lab.partition.csv_groups import row_groups
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import partition
 from fedward.lab.partition.pool import ClassesError, take_classes
@@ -207,25 +207,22 @@ def test_a_row_without_a_patient_stays_with_all_that_an_id_leads_to():
 def test_a_column_of_groups_that_tears_patients_is_decided_by_the_user(tmp_path):
     """As a batch, or the arm of a trial."""
     rows = [["image", "label", "group", "patient_id"]]
-    for number in range(12):
+    for number in range(16):
         picture(tmp_path / f"{number}.png", number)
         patient = "unknown" if number < 4 else f"P{number // 2}"
         rows.append([f"{number}.png", "AB"[number % 2], f"batch {number % 3}", patient])
     path = table(tmp_path / "t.csv", rows)
-    words = r"found group and patient_id, .* group=group, or --columns group=patient_id"
+    words = r"found patient_id, whose .* so: --columns group=patient_id\. .*: --columns group=group"
     with pytest.raises(DataError, match=words):
         read_csv(path, tmp_path)
     pool = read_csv(path, tmp_path, CsvOptions(columns={"group": "patient_id"}))
     assert pool.groups[3:8] == ["3.png", "P2", "P2", "P3", "P3"]
     pool = read_csv(path, tmp_path, CsvOptions(columns={"group": "group"}))
     assert pool.groups[:4] == ["batch 0", "batch 1", "batch 2", "batch 0"]
-    # A family holds its patients whole, and a column of few subjects is none of patients.
-    families = [
-        Record(line, {"group": f"F{line // 4}", "patient": f"P{line // 2}"}) for line in range(8)
-    ]
-    assert column_of_torn_patients(families, "group", ["patient"]) == ""
-    subjects = [Record(line, {"group": f"{line // 2}", "subject": "chest"}) for line in range(50)]
-    assert column_of_torn_patients(subjects, "group", ["subject"]) == ""
+    # A family holds its patients whole.
+    for number, row in enumerate(rows[1:]):
+        row[2:] = [f"F{number // 4}", f"P{number // 2}"]
+    assert set(read_csv(table(path, rows), tmp_path).groups) == {"F0", "F1", "F2", "F3"}
 
 
 def test_a_column_of_kinds_is_none_of_lesions():

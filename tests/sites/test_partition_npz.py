@@ -395,7 +395,10 @@ def test_groups_that_tear_patients_are_refused(tmp_path):
     file = pooled(tmp_path, groups=batches, patient=patients)
     with pytest.raises(DataError) as refused:
         read_npz(file)
-    assert refused.value.found == "groups and patient, which do not agree"
+    assert refused.value.found == "patient, whose images would not stay together"
+    assert "call it patient, and leave out groups." in refused.value.remedy
+    with pytest.raises(DataError, match=r"found MRN, .* names patients, call it patient\. If"):
+        read_npz(pooled(tmp_path, groups=None, MRN=patients))
     families = pooled(tmp_path, groups=np.arange(90) // 9, patient=patients)
     assert set(read_npz(families).groups) == {f"{family}" for family in range(10)}
 

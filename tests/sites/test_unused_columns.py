@@ -7,7 +7,7 @@ from PIL import Image
 from deciding import read_csv
 from fedward.errors import DataError
 from fedward.lab.partition.csv_pool import CsvOptions
-from fedward.sites.unused_columns import called_patients, like_patients
+from fedward.sites.unused_columns import like_patients, torn_patients, unused_patients
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,32 @@ def test_a_column_may_be_patients_by_its_name_or_by_its_identifiers(name, cells,
     ],
 )
 def test_the_name_of_a_column_says_whether_it_names_patients(name, is_called):
-    assert called_patients({name: ["A1", "A1", "A2", ""]}) == ([name] if is_called else [])
-    assert called_patients({name: ["A1", "A2", "A3", ""]}) == []
-    assert called_patients({name: ["A1"] * 50 + ["A2"] * 50}) == []
+    patients = [f"A{number % 5}" for number in range(500)]
+    images = list(map(str, range(500)))
+    assert torn_patients({name: patients}, {"group"}, images) == ([name] if is_called else [])
+    # One that is used, or that the groups hold whole, or that has few values, as yes and no.
+    assert torn_patients({name: patients}, {name}, images) == []
+    assert torn_patients({name: patients}, {"group"}, patients) == []
+    assert torn_patients({name: images}, {"group"}, images) == []
+    assert torn_patients({name: ["A1", "A2", "A3", "A4", ""] * 100}, {"group"}, images) == []
 
 
-def rows_with(folder, header, cells):
-    """Write 12 images, and a CSV that has these cells for each row."""
+def test_a_column_of_patients_in_use_leaves_no_doubt_of_others():
+    """``case`` may number the images of each patient."""
+    patients = [f"P{number // 5}" for number in range(50)]
+    cases = {"case": [f"{number % 5}" for number in range(50)]}
+    assert unused_patients(cases, {"image", "Patient ID"}, patients) == []
+    assert unused_patients(cases, {"image", "group"}, patients) == ["case"]
+    # Where images stay together, identifiers without a word for patients say too little.
+    batches = {"batch": [f"B{number % 5}" for number in range(50)]}
+    assert unused_patients(batches, {"image", "group"}, patients) == []
+    assert unused_patients(batches, {"image"}, list(map(str, range(50)))) == ["batch"]
+
+
+def rows_with(folder, header, cells, images=24):
+    """Write images, and a CSV that has these cells for each row."""
     lines = [f"image,label,{header}"]
-    for number in range(12):
+    for number in range(images):
         pixels = np.random.default_rng(number).integers(0, 256, (16, 16), np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.png")
         lines.append(f"{number}.png,{'ab'[number // 2 % 2]},{cells(number)}")
@@ -68,23 +85,35 @@ def rows_with(folder, header, cells):
 
 def test_a_cut_needs_a_decision_where_an_unused_column_is_called_as_patients(tmp_path):
     table = rows_with(tmp_path, "Patienten-ID", lambda number: number // 2)
-    with pytest.raises(DataError, match="found Patienten-ID, which nothing uses") as refused:
+    with pytest.raises(DataError, match="found Patienten-ID, whose images would") as refused:
         read_csv(table, tmp_path)
     assert "so: --columns group=Patienten-ID. If not" in str(refused.value)
     assert "or nothing: --columns group=." in str(refused.value)
     pool = read_csv(table, tmp_path, CsvOptions(columns={"group": "Patienten-ID"}))
-    assert pool.groups == [f"{number // 2}" for number in range(12)]
+    assert pool.groups == [f"{number // 2}" for number in range(24)]
     alone = read_csv(table, tmp_path, CsvOptions(columns={"group": ""}))
-    assert (alone.grouped, len(set(alone.groups))) == (False, 12)
+    assert (alone.grouped, len(set(alone.groups))) == (False, 24)
 
 
-def test_lesions_do_not_stand_for_the_patients_that_another_column_names(tmp_path):
-    """A patient may have several lesions."""
-    table = rows_with(tmp_path, "lesion_id,MRN", lambda number: f"L{number // 2},{number // 4}")
-    with pytest.raises(DataError, match="together, or nothing: --columns group=lesion_id"):
+@pytest.mark.parametrize("column", ["lesion_id", "case_id", "group"])
+def test_groups_do_not_stand_for_the_patients_that_another_column_names(tmp_path, column):
+    """A patient may have several lesions or cases."""
+    table = rows_with(tmp_path, f"{column},MRN", lambda number: f"L{number // 2},{number // 4}")
+    with pytest.raises(DataError, match=f"together, or nothing: --columns group={column}"):
         read_csv(table, tmp_path)
-    by_lesion = read_csv(table, tmp_path, CsvOptions(columns={"group": "lesion_id"}))
-    assert len(set(by_lesion.groups)) == 6
-    well_known = table.read_text().replace("MRN", "patient")
-    table.write_text(well_known)
-    assert len(set(read_csv(table, tmp_path).groups)) == 3
+    by_lesion = read_csv(table, tmp_path, CsvOptions(columns={"group": column}))
+    assert len(set(by_lesion.groups)) == 12
+    table.write_text(table.read_text().replace(column, "lesion").replace("MRN", "patient"))
+    assert len(set(read_csv(table, tmp_path).groups)) == 6
+
+
+def test_the_images_of_a_video_do_not_hide_whose_it_is(tmp_path):
+    """A patient has more frames, tiles or slices than photographs."""
+    batches = rows_with(
+        tmp_path, "group,patient_id", lambda number: f"B{number % 9},{number // 30}", images=150
+    )
+    with pytest.raises(DataError, match="found patient_id, whose images would not stay together"):
+        read_csv(batches, tmp_path)
+    # A row without a group stays with its patient.
+    without = rows_with(tmp_path, "group,patient_id", lambda number: f",{number // 30}", images=150)
+    assert len(set(read_csv(without, tmp_path).groups)) == 5

@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fedward.sites.patient_words import are_of_few
+from fedward.sites.patient_words import are_of_few, is_called_patients
 
 
 class RowGroups(NamedTuple):
@@ -26,13 +26,14 @@ def filled(groups: Mapping[int, str], further: Mapping[str, Mapping[int, str]]) 
     Args:
         groups: number of a row -> its group; empty: it has none.
         further: column -> number of a row -> its id, or an empty text; columns of patients come
-            before those of lesions. A column counts only if its ids are of few images each.
+            before those of lesions. One that is not called as those of patients counts only if its
+            ids are of few images each.
     """
     groups = dict(groups)
     ids_of: dict[str, Mapping[int, str]] = {}
     for name, ids in further.items():
         is_needed = any(own_id and not groups[row] for row, own_id in ids.items())
-        if is_needed and are_of_few(ids.values()):
+        if is_needed and (is_called_patients(name) or are_of_few(ids.values())):
             ids_of[name] = ids
     links = _Links(groups, ids_of)
     for name, ids in ids_of.items():

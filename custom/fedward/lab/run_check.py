@@ -51,7 +51,7 @@ from fedward.sites.leaks import (
 from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import SiteRows
 from fedward.sites.site_file import NpzSite
-from fedward.sites.unused_columns import patients_note, unused_like_patients
+from fedward.sites.unused_columns import patients_note, unused_patients_of_site
 from fedward.terminal import fold, shortened
 from fedward.text import count, natural
 
@@ -276,7 +276,7 @@ def _open(
         entries = site.entries
         files = site.files
         dark_cause = hiding_note_of_site(dark, files, site.file.rendering)
-        columns = unused_like_patients(site.file, entries)
+        columns = unused_patients_of_site(site.file, entries)
         path_notes = patients_in_paths_note(
             [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
         )

@@ -13,9 +13,7 @@ _GAPS = re.compile(r"[\s_-]+")
 
 _PATIENT_COLUMNS = ("patient", "patient_id", "patientid", "subject", "subject_id")
 """Well-known names of a column of patients."""
-_LESION_COLUMNS = ("lesion_id", "lesion")
-"""Well-known names of a column of lesions."""
-_GROUP_COLUMNS = ("group", "groups", *_PATIENT_COLUMNS, "case_id", *_LESION_COLUMNS)
+_GROUP_COLUMNS = ("group", "groups", *_PATIENT_COLUMNS, "case_id", "lesion_id", "lesion")
 """Well-known names of a column that says which images must stay in one split.
 
 Patients come before lesions, because a patient may have several lesions.
@@ -180,11 +178,6 @@ def is_of_groups(column: str) -> bool:
 def is_of_patients(column: str) -> bool:
     """Return whether a column has a well-known name of patients."""
     return plain_name(column) in _PATIENT_COLUMNS
-
-
-def is_of_lesions(column: str) -> bool:
-    """Return whether a column has a well-known name of lesions."""
-    return plain_name(column) in _LESION_COLUMNS
 
 
 def plain_name(column: str) -> str:

@@ -41,7 +41,7 @@ from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import SiteRows, table_notes
 from fedward.sites.site_file import NpzSite
 from fedward.sites.subgroups import NOT_STATED
-from fedward.sites.unused_columns import patients_note, unused_like_patients
+from fedward.sites.unused_columns import patients_note, unused_patients_of_site
 from fedward.terminal import fold, shortened
 from fedward.text import count
 
@@ -204,7 +204,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     notes += dark_note(dark, total, hiding, [files[file_of(name, files)] for name in dark])
     notes += table_notes(site, spec.label_kind)
     notes += patients_note(
-        unused_like_patients(file, entries), lambda name: f"columns: {{group: {name}}}"
+        unused_patients_of_site(file, entries), lambda name: f"columns: {{group: {name}}}"
     )
     notes += patients_in_paths_note(
         [f"{entry.path}" for entry in entries], [entry.group for entry in entries]

@@ -1,7 +1,10 @@
 """How columns, folders and files of patients are called, and which images are of one patient."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+
+from fedward.sites.label_texts import without_accents
 
 PATIENT_WORDS = (
     "patient",
@@ -23,14 +26,58 @@ PATIENT_WORDS = (
     "mouse",
 )
 """Singular words, in lower case, for a patient or what is as good as one."""
+_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "fall")
+"""Further words for what belongs to one patient, and says so of a column alone."""
+_IDS = ("id", "no", "nr", "num", "number", "name", "nummer", "code", "key", "uid", "pseudonym")
+"""Words for what tells patients apart."""
+_OTHER_LANGUAGES = (
+    *("patienten", "patientinnen", "probanden"),
+    *("patiente", "paciente", "pacient", "pacjent", "paziente", "sujet", "sujeto"),
+)
+"""Singular and plural words for a patient, without accents, as in ``Patientennummer``."""
 _MOST_IMAGES_OF_ONE = 20
 """Images that a patient has on average at most, where no word says that these are patients."""
+_FEWEST_PATIENTS = 5
+"""Different values that a column of patients has at least: ``case`` may say yes or no."""
+
+
+def _with_ids(*words: str) -> frozenset[str]:
+    """Return words alone and as they form one with a word of ids, such as ``patientid``."""
+    return frozenset(f"{word}{ending}" for word in words for ending in ("", "s", *_IDS))
+
+
+_PATIENTS = _with_ids(*PATIENT_WORDS, *_OTHER_LANGUAGES)
+"""Words that a column of patients is named by."""
+_WORDS = _PATIENTS | _with_ids(*_OF_ONE_PATIENT)
+"""Words that a column of patients, or of what belongs to one patient, is named by."""
+
+
+def is_called_patients(column: str) -> bool:
+    """Return whether a column is called as one of patients.
+
+    ``Patienten-ID`` and ``MRN`` are called so; ``Patient Age`` and ``study_id`` are not.
+    """
+    words = _words(column)
+    return bool(words & _PATIENTS) and words <= _PATIENTS.union(_IDS)
+
+
+def speaks_of_one_patient(column: str) -> bool:
+    """Return whether a column's name has a word for a patient, or for what belongs to one."""
+    return bool(_words(column) & _WORDS)
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a column's name, in lower case and without accents."""
+    # patientId and PATIENT_ID have the same words; SubjectNr has subject and nr.
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return set(re.findall(r"[a-z]+", without_accents(spaced)))
 
 
 def are_of_few(ids: Iterable[str]) -> bool:
     """Return whether an id is of few images on average, as that of a patient or lesion is.
 
-    It is so without any id.
+    It is so without any id. Videos and volumes have more images: where a word says that the ids
+    are patients, their number says nothing.
 
     Args:
         ids: of N images; empty where an image has none.
@@ -43,9 +90,9 @@ def are_torn(patients: Sequence[str], groups: Sequence[str]) -> bool:
     """Return whether some patients have several groups.
 
     Args:
-        patients: of N images; empty where nobody knows. They count only if each has few images.
-        groups: of the same images; empty for an image without one.
+        patients: of N images; empty where nobody knows. They count only if they are five or more.
+        groups: what each of the images stays together with.
     """
-    pairs = set(zip(patients, groups, strict=True))
-    groups_of = Counter(patient for patient, group in pairs if patient and group)
-    return any(number > 1 for number in groups_of.values()) and are_of_few(patients)
+    pairs = {pair for pair in zip(patients, groups, strict=True) if pair[0]}
+    groups_of = Counter(patient for patient, _ in pairs)
+    return len(groups_of) >= _FEWEST_PATIENTS and len(pairs) > len(groups_of)

@@ -1,33 +1,19 @@
 """Columns of a CSV that nothing uses, although they seem to say whose an image is."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from fedward.sites.label_texts import without_accents
-from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
+from fedward.sites.any_csv import is_of_patients
+from fedward.sites.patient_names import patient_names
+from fedward.sites.patient_words import (
+    are_of_few,
+    are_torn,
+    is_called_patients,
+    speaks_of_one_patient,
+)
 from fedward.sites.site_csv import Entry
 from fedward.sites.site_file import ManifestSite
 
-_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "fall")
-"""Further words for what belongs to one patient, and says so of a column alone."""
-_IDS = ("id", "no", "nr", "num", "number", "name", "nummer", "code", "key", "uid", "pseudonym")
-"""Words for what tells patients apart."""
-_OTHER_LANGUAGES = (
-    *("patienten", "patientinnen", "probanden"),
-    *("patiente", "paciente", "pacient", "pacjent", "paziente", "sujet", "sujeto"),
-)
-"""Singular and plural words for a patient, without accents, as in ``Patientennummer``."""
-
-
-def _with_ids(*words: str) -> frozenset[str]:
-    """Return words alone and as they form one with a word of ids, such as ``patientid``."""
-    return frozenset(f"{word}{ending}" for word in words for ending in ("", "s", *_IDS))
-
-
-_PATIENTS = _with_ids(*PATIENT_WORDS, *_OTHER_LANGUAGES)
-"""Words that a column of patients is named by."""
-_WORDS = _PATIENTS | _with_ids(*_OF_ONE_PATIENT)
-"""Words that a column of patients, or of what belongs to one patient, is named by."""
 _ID = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_.\-]+")
 """An identifier such as ``P-012``: letters and digits without spaces."""
 
@@ -46,60 +32,65 @@ def like_patients(columns: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _may_be_patients(name: str, cells: Sequence[str]) -> bool:
     values = [cell for cell in cells if cell]
-    if not _some_repeat(values):
+    if not 1 < len(set(values)) < len(values):
         return False
-    if _words(name) & _WORDS:
+    if speaks_of_one_patient(name):
         return True
     return are_of_few(values) and all(_ID.fullmatch(value) for value in set(values))
 
 
-def called_patients(columns: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns that are called as those of patients and may be so, in their order.
+def torn_patients(
+    columns: Mapping[str, Sequence[str]], used: Collection[str], groups: Sequence[str]
+) -> list[str]:
+    """Return the columns that are called as those of patients, some of whom have several groups.
 
-    ``Patienten-ID`` and ``MRN`` are called so; ``Patient Age`` and ``study_id`` are not. At least
-    one value repeats and another differs, and few images share one.
+    A group may be a batch, the arm of a trial or a lesion, and a patient have several of them.
+    There is no such column if one with a well-known name of patients is used.
 
     Args:
-        columns: name of a column that is used for nothing -> its cells, row by row.
+        columns: name -> cells, row by row.
+        used: the columns by which images stay together, and perhaps others that have a purpose.
+        groups: what the image of each row stays together with: a group, or the image alone.
     """
+    if any(map(is_of_patients, used)):
+        return []
     return [
         name
         for name, cells in columns.items()
-        if _words(name) & _PATIENTS
-        and _words(name) <= _PATIENTS.union(_IDS)
-        and _some_repeat(list(filter(None, cells)))
-        and are_of_few(cells)
+        if name not in used
+        and is_called_patients(name)
+        and are_torn(patient_names(cells).of_rows, groups)
     ]
 
 
-def _some_repeat(values: Sequence[str]) -> bool:
-    """Return whether a value repeats and another differs."""
-    return 1 < len(set(values)) < len(values)
+def unused_patients(
+    columns: Mapping[str, Sequence[str]], used: Collection[str], groups: Sequence[str]
+) -> list[str]:
+    """Return the columns that nothing uses and that may be patients, who are torn apart then.
+
+    Where images stay together, only a column's name says enough (:func:`torn_patients`). Arguments
+    are those of that function.
+    """
+    if len(set(groups)) < len(groups):
+        return torn_patients(columns, used, groups)
+    return like_patients({name: cells for name, cells in columns.items() if name not in used})
 
 
-def _words(name: str) -> set[str]:
-    """Return the words of a column's name, in lower case and without accents."""
-    # patientId and PATIENT_ID have the same words; SubjectNr has subject and nr.
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return set(re.findall(r"[a-z]+", without_accents(spaced)))
-
-
-def unused_like_patients(file: ManifestSite, entries: Sequence[Entry]) -> list[str]:
-    """Return the columns of a site's CSV that may be patients, where no images stay together.
+def unused_patients_of_site(file: ManifestSite, entries: Sequence[Entry]) -> list[str]:
+    """Return the columns of a site's CSV that may be patients (:func:`unused_patients`).
 
     Args:
         file: the site's file.
         entries: usable rows of its CSV.
     """
-    groups = {entry.group for entry in entries}
-    if not entries or len(groups) < len(entries):
+    if not entries:
         return []
     columns = file.columns
-    labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
-    used = {columns.sample_id, columns.image, columns.group, columns.split or "split", *labels}
-    used.update(file.subgroups)
-    unused = [name for name in entries[0].cells if name and name not in used]
-    return like_patients({name: [entry.cells[name] for entry in entries] for name in unused})
+    labels = columns.label if isinstance(columns.label, tuple) else (columns.label or "",)
+    used = {columns.sample_id, columns.image, columns.group or "", columns.split or "split"}
+    used.update(labels, file.subgroups)
+    cells = {name: [entry.cells[name] for entry in entries] for name in entries[0].cells if name}
+    return unused_patients(cells, used, [entry.group for entry in entries])
 
 
 def patients_note(names: Sequence[str], how_to_use: Callable[[str], str]) -> list[str]:

@@ -7,13 +7,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from fedward.errors import DataError, listed, most_like, option
-from fedward.lab.partition.csv_groups import column_of_torn_patients
+from fedward.lab.partition.csv_groups import row_groups
 from fedward.lab.partition.faults import PLACEHOLDER, Decision, Faults
 from fedward.lab.partition.label_columns import label_columns
 from fedward.sites.any_csv import (
     columns_of_groups,
     further_columns,
-    is_of_lesions,
     missing_columns,
     no_image_column,
     read_image_list,
@@ -23,8 +22,9 @@ from fedward.sites.any_csv import (
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.image_paths import ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
+from fedward.sites.split import owners
 from fedward.sites.table import Record
-from fedward.sites.unused_columns import called_patients, like_patients
+from fedward.sites.unused_columns import like_patients, torn_patients
 from fedward.text import composed
 
 _LOOKED_AT = 50
@@ -161,53 +161,52 @@ def table_columns(
     if "group" not in named:
         used = {*column_of.values(), *findings}
         further_groups = [name for name in columns_of_groups(header) if name not in used]
-        patients = column_of_torn_patients(records, column_of["group"], further_groups)
+        patients = _torn_patients(header, records, column_of, used, further_groups)
         if patients:
             faults.note(
-                _disagreement(path, "group", column_of["group"], patients),
-                columns={"group": patients},
+                _undecided_patients(path, patients, column_of["group"]),
+                columns={"group": patients[0]},
             )
-            column_of["group"] = patients
-            further_groups.remove(patients)
-        elif not column_of["group"] or is_of_lesions(column_of["group"]):
-            _note_patients(path, header, records, column_of, used | {*further_groups}, faults)
+            column_of["group"] = patients[0]
+            further_groups = [name for name in further_groups if name != patients[0]]
     return TableColumns(column_of, findings, further_groups, readable)
 
 
-def _note_patients(
-    path: Path,
+def _torn_patients(
     header: Sequence[str],
     records: Sequence[Record],
-    column_of: dict[str, str],
+    column_of: Mapping[str, str],
     used: Collection[str],
-    faults: Faults,
-) -> None:
-    """Note the fault that a person must say whether a column names patients, and use that column.
-
-    No column names them by a well-known name. Images of one patient would then be in training and
-    in test, and nobody would see it in the numbers.
-    """
-    unused = {
-        name: [record.cells[name] for record in records]
-        for name in header
-        if name and name not in used
-    }
-    patients = called_patients(unused)
-    if not patients:
-        return
-    column = patients[0]
-    faults.note(
-        DataError(
-            f"{path}",
-            "Images of one patient must not be in training and in test. If it names patients, say "
-            f"so: {option('columns', {'group': column})}. If not, say what stays together, or "
-            f"nothing: {option('columns', {'group': column_of['group']})}.",
-            expected="the column of patients to be named, or declined",
-            found=f"{listed(patients)}, which nothing uses",
-        ),
-        columns={"group": column},
+    further_groups: Sequence[str],
+) -> list[str]:
+    """Return the columns of patients whose images would not stay together."""
+    group_of = row_groups(records, column_of["group"], further_groups).of_rows
+    images = [record.cells.get(column_of["image"], "") for record in records]
+    return torn_patients(
+        {name: [record.cells[name] for record in records] for name in header if name},
+        used,
+        owners([group_of[record.line] for record in records], images),
     )
-    column_of["group"] = column
+
+
+def _undecided_patients(path: Path, patients: Sequence[str], group: str) -> DataError:
+    """Return the error that a person must say whether a column names patients.
+
+    Otherwise images of one patient would be in training and in test, and no number would show it.
+
+    Args:
+        path: of the CSV.
+        patients: columns that are called as those of patients.
+        group: the column by which images would stay together; empty: there is none.
+    """
+    return DataError(
+        f"{path}",
+        "Images of one patient must not be in training and in test. If it names patients, say so: "
+        f"{option('columns', {'group': patients[0]})}. If not, say what stays together, or "
+        f"nothing: {option('columns', {'group': group})}.",
+        expected="the column of patients to be named, or declined",
+        found=f"{listed(patients)}, whose images would not stay together",
+    )
 
 
 def _present_columns(

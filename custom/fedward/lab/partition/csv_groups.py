@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from fedward.lab.row_groups import RowGroups, filled
-from fedward.sites.any_csv import is_of_patients
 from fedward.sites.patient_names import PatientNames, patient_names
-from fedward.sites.patient_words import are_torn
 from fedward.sites.table import Record
 
 
@@ -24,25 +22,6 @@ def row_groups(
         return RowGroups({record.line: "" for record in records})
     ids_of = {name: _ids(records, name, id_column) for name in (column, *further)}
     return filled(ids_of[column], {name: ids_of[name] for name in further})
-
-
-def column_of_torn_patients(records: Sequence[Record], column: str, further: Sequence[str]) -> str:
-    """Return a column of patients some of whom have several groups; empty without one.
-
-    A column ``group`` may name batches, or the arms of a trial, beside a column of patients.
-
-    Args:
-        records: the rows.
-        column: the column of groups, whose name may be one of patients; empty: there is none.
-        further: further columns of groups. One counts only if its values are of few images each.
-    """
-    if not column or is_of_patients(column):
-        return ""
-    groups = names_in(records, column).of_rows
-    for name in filter(is_of_patients, further):
-        if are_torn(names_in(records, name).of_rows, groups):
-            return name
-    return ""
 
 
 def names_in(records: Sequence[Record], column: str, id_column: str = "") -> PatientNames:

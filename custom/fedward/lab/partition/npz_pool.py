@@ -1,6 +1,6 @@
 """A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -32,15 +32,14 @@ from fedward.lab.partition.pool import (
 )
 from fedward.label_kinds import kind_of_labels
 from fedward.labels import Labels
-from fedward.sites.any_csv import is_of_patients
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import is_blank
 from fedward.sites.leaks import digest
 from fedward.sites.npz import is_one_hot, read_arrays
 from fedward.sites.patient_names import patient_names
-from fedward.sites.patient_words import are_torn
 from fedward.sites.stored_images import StoredImages, array_names, refusing_broken_bytes
 from fedward.sites.table_notes import group_notes
+from fedward.sites.unused_columns import torn_patients
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +163,14 @@ def read_npz(
     splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
     groups_in_file = file.columns.groups()
     named_groups = file.of_all(groups_in_file.by_prefix)
-    _refuse_torn_patients(path, file)
     notes += _group_notes(file)
     notes += _further_groups_note(file, named_groups, groups_in_file.further_columns)
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
+    columns = {name: file.of_all(file.columns.texts(name)) for name in file.columns.names}
+    used_columns = frozenset(file.columns.of_groups[:1])
+    _refuse_torn_patients(path, columns, used_columns, groups)
     check_groups(f"{path}", groups, splits)
 
     class_of = _class_of(name_of, chosen.classes, multi_label)
@@ -183,7 +184,8 @@ def read_npz(
         side=file.side,
         channels=file.channels,
         listing=partial(_listing, path, class_of, places, resplit),
-        columns=_columns(file, chosen.rows),
+        columns={name: [texts[row] for row in chosen.rows] for name, texts in columns.items()},
+        used_columns=used_columns,
         grouped=any(named_groups),
         notes=tuple(notes),
         open_images=partial(_opened, file.images, ids, chosen.rows),
@@ -212,22 +214,20 @@ def _read_file(path: Path, faults: Faults) -> _File:
     return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
 
 
-def _refuse_torn_patients(path: Path, file: _File) -> None:
+def _refuse_torn_patients(
+    path: Path, columns: Mapping[str, Sequence[str]], used: Collection[str], groups: Sequence[str]
+) -> None:
     """Raise DataError if there is an array of patients, some of whom have several groups."""
-    if not file.columns.of_groups:
-        return
-    group_name, *others = file.columns.of_groups
-    if is_of_patients(group_name):
-        return
-    groups = file.of_all(file.columns.groups_in(group_name))
-    for name in filter(is_of_patients, others):
-        if are_torn(file.of_all(file.columns.groups_in(name)), groups):
-            raise DataError(
-                f"{path}",
-                "Leave out the wrong one, or give it another name.",
-                expected="one column of groups",
-                found=f"{group_name} and {name}, which do not agree",
-            )
+    patients = torn_patients(columns, used, groups)
+    if patients:
+        others = f", and leave out {listed(used)}" if used else ""
+        raise DataError(
+            f"{path}",
+            "Images of one patient must not be in training and in test. If it names patients, "
+            f"call it patient{others}. If not, give it another name, or leave it out.",
+            expected="the array of patients to be named",
+            found=f"{listed(patients)}, whose images would not stay together",
+        )
 
 
 def _group_notes(file: _File) -> list[str]:
@@ -462,15 +462,6 @@ def _label_names(
             )
         return dict(zip(numbers, names, strict=True))
     return {number: label_names[number] for number in numbers}
-
-
-def _columns(file: _File, rows: Sequence[int]) -> dict[str, list[str]]:
-    """Return column -> a text for each of these images, empty in splits without the column."""
-    columns = {}
-    for name in file.columns.names:
-        texts = file.of_all(file.columns.texts(name))
-        columns[name] = [texts[row] for row in rows]
-    return columns
 
 
 @dataclass(frozen=True)

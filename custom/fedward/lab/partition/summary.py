@@ -18,7 +18,7 @@ from fedward.labels import class_counts, known, strata
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import apportion
-from fedward.sites.unused_columns import like_patients, patients_note
+from fedward.sites.unused_columns import patients_note, unused_patients
 from fedward.terminal import fold, shortened
 from fedward.text import count
 
@@ -190,12 +190,10 @@ def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str
             "No column says which images are of one patient or lesion, so each image counts as "
             "one patient."
         )
-        unused = {
-            name: cells for name, cells in pool.columns.items() if name not in pool.used_columns
-        }
-        notes += patients_note(
-            like_patients(unused), lambda name: option("columns", {"group": name})
-        )
+    notes += patients_note(
+        unused_patients(pool.columns, pool.used_columns, pool.groups),
+        lambda name: option("columns", {"group": name}),
+    )
     if pool.subgroups:
         columns = [f"{name} ({listed(groups)})" for name, groups in pool.subgroups.items()]
         notes.append(f"Right answers are also counted by {' and '.join(columns)}.")
