@@ -4,10 +4,12 @@ leaves the site.
 
 import csv
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from deciding import read_csv, read_folder
 from dicom_files import RLE, pydicom, save
@@ -67,7 +69,7 @@ def test_patients_stay_whole_under_names_that_tell_nothing(tmp_path):
             _, image, _, group, split = line.split(",")
             assert places.setdefault(image[-4:], (path, group, split)) == (path, group, split)
     assert {group for _, group, _ in places.values()} == {
-        f"patient-{number + 1}" for number in range(24)
+        f"DICOM patient {number + 1}" for number in range(24)
     }
     assert SECRET.encode() not in said_of(tmp_path / "sites")
     assert SECRET not in shown
@@ -125,6 +127,33 @@ def test_ids_of_nobody_group_nothing(tmp_path):
     same = read_folder(clinic(tmp_path / "same", 4, PatientID="ANONYMOUS"))
     assert not same.grouped
     assert "same PatientID" in " ".join(same.notes)
+
+
+def test_a_patient_is_named_by_a_cell_or_else_a_header_or_else_a_path(tmp_path):
+    """One image of another kind takes the patients of the others from nobody."""
+    root = clinic(tmp_path / "scans", 3)
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    for name in ("patient007_1", "patient007_2", "patient8_1", "patient8_2", "other"):
+        Image.fromarray(values).save(root / "A" / f"{name}.png")
+    pool = read_folder(root)
+    of_headers = {f"DICOM patient {number}": 2 for number in (1, 2, 3)}
+    of_paths = {"A/patient007": 2, "A/patient8": 2}
+    assert Counter(pool.groups) == {**of_headers, **of_paths, "A/other.png": 1}
+    for note in (
+        "6 DICOM files are grouped by PatientID into 3 patients, who get new numbers.",
+        "4 images are grouped by the patients that their paths name, such as A/patient007: 2 "
+        "patients.",
+        "Images without a patient or lesion, each of which counts as a patient: 1.",
+    ):
+        assert note in pool.notes
+    paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*"))
+    paths += sorted(path.relative_to(root).as_posix() for path in root.rglob("IM*"))
+    rows = [f"{path},{path[0]},{'X' if 'IM00000' in path else ''}" for path in paths]
+    (root / "list.csv").write_text("\n".join(["image,label,patient", *rows]))
+    listed = read_csv(root / "list.csv", root)
+    # The other image of the patient whose one cell is filled is known by its header.
+    others = dict(list(of_headers.items())[1:])
+    assert Counter(listed.groups) == {"X": 2, **others, **of_paths, "A/other.png": 1}
 
 
 def test_a_patient_in_two_splits_of_the_data_is_refused(tmp_path):

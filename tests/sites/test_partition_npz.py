@@ -249,7 +249,7 @@ def test_a_file_without_splits_is_split_by_patient(tmp_path):
     assert sorted(patients) == list(range(30))
     assert all(len(places) == 1 for places in patients.values())
     assert {len(data.test) for data in found.values()} <= {9, 12, 15}
-    assert "counts as one patient" not in " ".join(text.split())
+    assert "counts as a patient" not in " ".join(text.split())
 
 
 def test_what_is_no_array_is_left_where_it_is(tmp_path):

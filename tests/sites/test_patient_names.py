@@ -134,7 +134,7 @@ def test_the_commonest_spelling_is_the_name_and_the_note_has_all():
     names = patient_names(cells)
     assert names.of_rows == ["099", "099", "099", "", "7"]
     assert group_notes(cells, names) == [
-        "Groups that name nobody, so each of their images counts as a patient of its own: -1 1.",
+        "Groups that name nobody, and count as empty cells do: -1 1.",
         "Groups that are written in several ways, each of which counts as one: 1, as 099 and 99. "
         "If they are different patients, give them names that differ in a word or a number.",
     ]

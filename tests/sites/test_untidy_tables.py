@@ -708,10 +708,7 @@ def test_groups_that_name_nobody_do_not_make_one_patient(images, tmp_path):
     rows[1] = rows[1].replace("nan", "p1")
     pool = read_csv(write_table(tmp_path / "t.csv", "image,label,patient", rows), images)
     assert len(set(pool.groups)) == 19
-    assert (
-        "Groups that name nobody, so each of their images counts as a patient of its own: nan 18."
-        in pool.notes
-    )
+    assert "Groups that name nobody, and count as empty cells do: nan 18." in pool.notes
     assert pool.groups[0] == pool.groups[1] == "P1"
     assert any("counts as one: 1, as P1 and p1" in note for note in pool.notes)
 

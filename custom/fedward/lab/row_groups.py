@@ -25,9 +25,9 @@ def filled(groups: Mapping[int, str], further: Mapping[str, Mapping[int, str]]) 
 
     Args:
         groups: number of a row -> its group; empty: it has none.
-        further: column -> number of a row -> its id, or an empty text; columns of patients come
-            before those of lesions. One that is not called as those of patients counts only if its
-            ids are of few images each.
+        further: column -> number of a row -> its id, which names a group, or an empty text;
+            columns of patients come before those of lesions. One that is not called as those of
+            patients counts only if its ids are of few images each.
     """
     groups = dict(groups)
     ids_of: dict[str, Mapping[int, str]] = {}
@@ -43,7 +43,7 @@ def filled(groups: Mapping[int, str], further: Mapping[str, Mapping[int, str]]) 
     for name, ids in ids_of.items():
         for row, own_id in ids.items():
             if own_id and not groups[row]:
-                links.add([_Link(name, own_id, f"{name} {own_id}")])
+                links.add([_Link(name, own_id, own_id)])
                 links.spread()
     return RowGroups(groups, list(ids_of))
 

@@ -55,8 +55,7 @@ def group_notes(cells: Iterable[str], groups: PatientNames) -> list[str]:
     nobody = [f"{cell} {count}" for cell, count in counts.items() if names_nobody(cell)]
     if nobody:
         notes.append(
-            "Groups that name nobody, so each of their images counts as a patient of its own: "
-            f"{', '.join(nobody[:5])}."
+            f"Groups that name nobody, and count as empty cells do: {', '.join(nobody[:5])}."
         )
     several = [" and ".join(texts[:5]) for texts in groups.spellings.values()]
     if several:

@@ -20,8 +20,10 @@ def row_groups(
     """
     if not column:
         return RowGroups({record.line: "" for record in records})
-    ids_of = {name: _ids(records, name, id_column) for name in (column, *further)}
-    return filled(ids_of[column], {name: ids_of[name] for name in further})
+    return filled(
+        _ids(records, column, id_column),
+        {name: _ids(records, name, id_column, f"{name} ") for name in further},
+    )
 
 
 def names_in(records: Sequence[Record], column: str, id_column: str = "") -> PatientNames:
@@ -36,7 +38,14 @@ def names_in(records: Sequence[Record], column: str, id_column: str = "") -> Pat
     return patient_names([record.cells[column] for record in records], ids)
 
 
-def _ids(records: Sequence[Record], column: str, id_column: str) -> dict[int, str]:
-    """Return line of a row -> the id in a column; empty where it says that nobody knows."""
-    lines = [record.line for record in records]
-    return dict(zip(lines, names_in(records, column, id_column).of_rows, strict=True))
+def _ids(
+    records: Sequence[Record], column: str, id_column: str, prefix: str = ""
+) -> dict[int, str]:
+    """Return line of a row -> the id in a column; empty where it says that nobody knows.
+
+    ``prefix``: start of each id, by which those of several columns differ.
+    """
+    names = names_in(records, column, id_column).of_rows
+    return {
+        record.line: name and f"{prefix}{name}" for record, name in zip(records, names, strict=True)
+    }

@@ -281,13 +281,12 @@ def _encoding_notes(table: _Table, labels: RowLabels) -> list[str]:
 
 
 def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
-    """Return notes of the names of groups, and of rows without one; none without a column."""
+    """Return notes of the names of groups, and of rows with one by other columns."""
     column = table.column_of["group"]
     if not column:
         return []
     cells = []
     by_others = 0
-    alone = 0
     named = names_in(rows.records, column, table.column_of["sample_id"])
     for record, name in zip(rows.records, named.of_rows, strict=True):
         cell = record.cells[column]
@@ -296,15 +295,10 @@ def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
             by_others += 1
             continue
         cells.append(cell)
-        alone += not cell
     notes = group_notes(cells, named)
     if by_others:
         others = listed(table.groups.further_columns)
         notes.append(f"Rows without {column} that stay together by {others}: {by_others}.")
-    if 0 < alone < len(rows.records):
-        notes.append(
-            f"Rows without {column}, each of which counts as a patient of its own: {alone}."
-        )
     return notes
 
 

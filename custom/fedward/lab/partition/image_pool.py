@@ -22,6 +22,7 @@ from fedward.lab.partition.pool import (
     Origin,
     Pool,
     Rows,
+    alone_note,
     check_groups,
     findings_in,
     is_label,
@@ -30,6 +31,7 @@ from fedward.lab.partition.pool import (
     take_findings,
 )
 from fedward.lab.partition.subgroup_columns import WRITTEN_COLUMNS
+from fedward.lab.row_groups import filled
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
 from fedward.sites.dark_images import nearly_black
@@ -95,8 +97,8 @@ def image_pool(
 ) -> Pool:
     """Return the pool of these images.
 
-    If no image has a group, DICOM files of one patient stay together, or else images whose paths
-    name one patient.
+    An image without a group stays with those of its DICOM file's patient, or else of the patient
+    that its path names.
 
     Args:
         name: of the data set.
@@ -118,9 +120,8 @@ def image_pool(
     kept, patient_notes = _grouped_by_patient(folder, [images[row] for row in chosen.rows])
     splits = [image.split or "train" for image in kept]
     check_groups(f"{folder}", _owners(kept), splits)
-    if not any(image.group for image in kept):
-        kept, path_notes = _grouped_by_path(kept)
-        patient_notes += path_notes
+    kept, path_notes = _grouped_by_path(kept)
+    patient_notes += path_notes
     groups = _owners(kept)
     class_of = _class_of(kept, chosen.classes, label_kind)
     side, channels = _size_and_channels(folder, [image.image for image in kept], rendering)
@@ -138,7 +139,12 @@ def image_pool(
             column: [values[row] for row in chosen.rows] for column, values in columns.items()
         },
         grouped=any(image.group for image in kept),
-        notes=(*notes, *chosen.notes, *patient_notes),
+        notes=(
+            *notes,
+            *chosen.notes,
+            *patient_notes,
+            *alone_note([image.group for image in kept]),
+        ),
         open_images=partial(_opened, folder, kept, rendering, proposed_size(side), channels),
         listed_as="file" if kept[0].line is None else "row",
         origins=[image.origin for image in kept],
@@ -234,46 +240,56 @@ def _owners(images: Sequence[ListedImage]) -> list[str]:
 def _grouped_by_patient(
     folder: Path, images: list[ListedImage]
 ) -> tuple[list[ListedImage], list[str]]:
-    """Return images without groups grouped by their patients, and a note if there are patients."""
-    if any(image.group for image in images):
+    """Return images, of which those without a group get that of their DICOM file's patient."""
+    if all(image.group for image in images):
         return images, []
     numbers = patient_numbers(folder / image.image for image in images)
-    patients = len(set(numbers) - {None})
-    named = sum(number is not None for number in numbers)
-    if not patients:
-        return images, []
     if name_one_patient(numbers):
         return images, one_patient_note(numbers)
-    grouped = [
-        image if number is None else replace(image, group=f"patient-{number}")
-        for image, number in zip(images, numbers, strict=True)
-    ]
+    patients = ["" if number is None else f"DICOM patient {number}" for number in numbers]
+    files, named = _named_anew(images, patients)
+    if not files:
+        return images, []
     note = (
-        f"{named} DICOM files are grouped by PatientID into {patients} patients, who get new "
+        f"{files} DICOM files are grouped by PatientID into {len(named)} patients, who get new "
         "numbers."
     )
-    return grouped, [note]
+    return _filled(images, patients), [note]
+
+
+def _named_anew(images: Sequence[ListedImage], patients: Sequence[str]) -> tuple[int, set[str]]:
+    """Return the number of images without a group that have a patient, and these patients."""
+    named = [
+        patient
+        for image, patient in zip(images, patients, strict=True)
+        if patient and not image.group
+    ]
+    return len(named), set(named)
+
+
+def _filled(images: Sequence[ListedImage], patients: Sequence[str]) -> list[ListedImage]:
+    """Return images, of which those without a group stay with all of their patient."""
+    groups = {row: image.group for row, image in enumerate(images)}
+    of_rows = filled(groups, {"patient": dict(enumerate(patients))}).of_rows
+    return [replace(image, group=of_rows[row]) for row, image in enumerate(images)]
 
 
 def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list[str]]:
-    """Return images grouped by the patients that their paths name, and notes if there are any."""
+    """Return images, of which those without a group get the patient that their path names."""
     paths = [image.image for image in images]
     patients = patients_in_paths(paths, [image.label for image in images])
-    grouped = [
-        replace(image, group=patient) for image, patient in zip(images, patients, strict=True)
-    ]
-    splits_of: dict[str, set[str]] = {}
-    for image in grouped:
-        if image.group:
-            splits_of.setdefault(image.group, set()).add(image.split)
-    if not splits_of:
-        return images, _folders_note(images)
-    named = sum(map(bool, patients))
+    number, named = _named_anew(images, patients)
+    if not named:
+        return images, _folders_note([image for image in images if not image.group])
     notes = [
-        f"{named} images are grouped by the patients that their paths name, such as "
-        f"{min(splits_of, key=natural)}: {len(splits_of)} patients."
+        f"{number} images are grouped by the patients that their paths name, such as "
+        f"{min(named, key=natural)}: {len(named)} patients."
     ]
-    torn = sorted((name for name, splits in splits_of.items() if len(splits) > 1), key=natural)
+    grouped = _filled(images, patients)
+    splits_of = defaultdict[str, set[str]](set)
+    for image in grouped:
+        splits_of[image.group].add(image.split)
+    torn = [name for name in sorted(splits_of, key=natural) if name and len(splits_of[name]) > 1]
     if torn:
         notes.append(
             f"LEAK: {len(torn)} of these patients are in several splits of the data set, such as "

@@ -25,6 +25,7 @@ from fedward.lab.partition.pool import (
     Origin,
     Pool,
     Rows,
+    alone_note,
     check_groups,
     findings_note,
     is_label,
@@ -165,6 +166,7 @@ def read_npz(
     named_groups = file.of_all(groups_in_file.by_prefix)
     notes += _group_notes(file)
     notes += _further_groups_note(file, named_groups, groups_in_file.further_columns)
+    notes += alone_note([named_groups[row] for row in chosen.rows])
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]

@@ -302,6 +302,14 @@ def findings_in(text: str) -> list[str]:
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
 
 
+def alone_note(groups: Sequence[str]) -> list[str]:
+    """Return a note of the images whose group is empty; nothing if all have one."""
+    alone = sum(not group for group in groups)
+    if not alone:
+        return []
+    return [f"Images without a patient or lesion, each of which counts as a patient: {alone}."]
+
+
 def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> None:
     """Raise DataError if a group is in two splits; the error names the first of them."""
     split_of: dict[str, str] = {}

@@ -185,11 +185,6 @@ def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str
     for split, about in (("val", "validation"), ("test", "test")):
         notes += _measured_notes(pool, cut, split, about)
     notes += _labelled_note(pool, cut, shares)
-    if not pool.grouped:
-        notes.append(
-            "No column says which images are of one patient or lesion, so each image counts as "
-            "one patient."
-        )
     notes += patients_note(
         unused_patients(pool.columns, pool.used_columns, pool.groups),
         lambda name: option("columns", {"group": name}),
