@@ -13,7 +13,7 @@ from dicom_files import RLE, save
 from fedward.sites.decoding import FORMATS, BadRow, decode
 from fedward.sites.facts import _size
 from fedward.sites.files import LeftOut
-from fedward.sites.headers import header_notes, patient_numbers
+from fedward.sites.headers import dicom_patients, header_notes
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.images import decode_file, decode_files
 from fedward.sites.rendering import Frames, Rendering, Slices
@@ -173,7 +173,7 @@ def test_a_damaged_file_gives_pixels_or_a_reason(tmp_path: Path) -> None:
             LeftOut().images([path])
             _size(path)
             header_notes([path], False)
-            patient_numbers([path])
+            dicom_patients([path])
             if number % 4 == 0:
                 identifying_notes({"x": path}, EVERYTHING)
     assert read > 60

@@ -20,7 +20,7 @@ from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
-from fedward.sites.headers import IDENTIFYING, header_notes, patient_numbers
+from fedward.sites.headers import IDENTIFYING, dicom_patients, header_notes
 from fedward.sites.leaks import leaks_between
 from running import run_local
 from tiny import tiny
@@ -109,7 +109,7 @@ def test_an_id_without_its_issuer_may_be_any_of_these_patients(tmp_path, issuers
         for index, issuer in enumerate(issuers)
     ]
     another = save(tmp_path / "another", values, PatientID="8", IssuerOfPatientID="north")
-    assert patient_numbers([*paths, another]) == [*numbers, max(numbers) + 1]
+    assert dicom_patients([*paths, another]).numbers == [*numbers, max(numbers) + 1]
 
 
 def test_an_id_and_its_issuer_may_be_spelt_in_several_ways(tmp_path):
@@ -119,7 +119,7 @@ def test_an_id_and_its_issuer_may_be_spelt_in_several_ways(tmp_path):
         save(tmp_path / f"{index}", values, PatientID=patient, IssuerOfPatientID=issuer)
         for index, (patient, issuer) in enumerate(patients)
     ]
-    assert patient_numbers(paths) == [1, 1, 1, 2]
+    assert dicom_patients(paths).numbers == [1, 1, 1, 2]
 
 
 def test_ids_of_nobody_group_nothing(tmp_path):
@@ -127,6 +127,44 @@ def test_ids_of_nobody_group_nothing(tmp_path):
     same = read_folder(clinic(tmp_path / "same", 4, PatientID="ANONYMOUS"))
     assert not same.grouped
     assert "same PatientID" in " ".join(same.notes)
+
+
+@pytest.mark.parametrize("shared", ["", "RESEARCH"])
+def test_studies_stay_whole_where_no_header_names_a_patient(tmp_path, shared):
+    """As exports that are de-identified have them: the id is empty, or the same in all files."""
+    root = clinic(tmp_path / "scans", PatientID=shared)
+    for path in root.rglob("IM*"):
+        made = pydicom.dcmread(path)
+        made.StudyInstanceUID = f"1.2.{path.name[3:].lstrip('0') or 0}"
+        made.save_as(path)
+    pool = read_folder(root)
+    assert sorted(Counter(pool.groups).values()) == [2] * 24
+    note = (
+        "48 DICOM files name no patient, so each of their 24 studies counts as a patient. One "
+        "patient may have several studies."
+    )
+    assert note in pool.notes
+    report = examine(site_of(root), SPEC)
+    assert len(report.leaks) == 24
+    assert report.leaks[0] == "one DICOM patient: s0 (train), s12 (test)"
+    assert note in report.notes
+
+
+def test_a_file_that_names_no_patient_has_that_of_its_study(tmp_path):
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    tags = [("7", "1.1"), ("", "1.1"), ("8", "1.2"), ("", "1.3"), ("", "1.3"), ("7", ""), ("", "")]
+    paths = [
+        save(tmp_path / f"{index}", values, PatientID=patient, StudyInstanceUID=study)
+        for index, (patient, study) in enumerate(tags)
+    ]
+    found = dicom_patients(paths)
+    assert found.numbers == [1, 1, 2, 3, 3, 1, None]
+    assert (found.same_id, found.by_study, found.studies) == (0, 2, 1)
+    # One patient and one study of all files tell nobody apart.
+    same = dicom_patients(
+        [paths[0], save(tmp_path / "x", values, PatientID="7", StudyInstanceUID="1.1")]
+    )
+    assert same.numbers == [None, None]
 
 
 def test_a_patient_is_named_by_a_cell_or_else_a_header_or_else_a_path(tmp_path):
@@ -140,7 +178,7 @@ def test_a_patient_is_named_by_a_cell_or_else_a_header_or_else_a_path(tmp_path):
     of_paths = {"A/patient007": 2, "A/patient8": 2}
     assert Counter(pool.groups) == {**of_headers, **of_paths, "A/other.png": 1}
     for note in (
-        "6 DICOM files are grouped by PatientID into 3 patients, who get new numbers.",
+        "6 DICOM files are grouped by their headers into 3 patients, who get new numbers.",
         "4 images are grouped by the patients that their paths name, such as A/patient007: 2 "
         "patients.",
         "Images without a patient or lesion, each of which counts as a patient: 1.",
@@ -208,7 +246,7 @@ def test_doctor_counts_tags_and_tells_no_value(tmp_path):
         "SOPInstanceUID 26",
         "YES in 1 file and missing in 1",
         "window: [CENTRE, WIDTH]",
-        "one PatientID: s0 (train), s6 (test)",
+        "one DICOM patient: s0 (train), s6 (test)",
     ):
         assert told in text
     assert "window: [" not in " ".join(examine(site_of(root, window=[50, 90]), SPEC).headers)

@@ -108,7 +108,7 @@ def test_a_folder_of_classes_may_hold_reports_and_thumbnails(tmp_path):
         "40: .ini is no ending of an image: ",
     ):
         assert f"- {item}" in text
-    assert "80 DICOM files are grouped by PatientID into 40 patients" in text
+    assert "80 DICOM files are grouped by their headers into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 80  # sample_id and image
     assert "SR0" not in listed
@@ -145,7 +145,7 @@ def test_partition_leaves_out_the_reports_that_a_csv_lists(tmp_path):
     text = " ".join(partition(tmp_path / "list.csv", tmp_path / "sites", Wanted(sites=2)).split())
     assert "Listed: 80 rows. Used: 40. Left out: 40, " in text
     assert "- 40: a DICOM object without a picture: Comprehensive SR: line 3 (SR0), " in text
-    assert "40 DICOM files are grouped by PatientID into 40 patients" in text
+    assert "40 DICOM files are grouped by their headers into 40 patients" in text
     listed = "".join((tmp_path / "sites" / f"site-{site}.csv").read_text() for site in (1, 2))
     assert listed.count("IM") == 2 * 40  # sample_id and image
     assert "SR" not in listed

@@ -299,7 +299,7 @@ def test_a_folder_of_series_is_cut_by_patient(scans, tmp_path):
     rendering = Rendering(WINDOW, slices=Slices(at_most=4))
     told = " ".join(partition(scans, tmp_path, Wanted(sites=2, rendering=rendering)).split())
     assert "Folders with several DICOM files: 48. Each is one volume." in told
-    assert "48 DICOM files are grouped by PatientID into 40 patients" in told
+    assert "48 DICOM files are grouped by their headers into 40 patients" in told
     spec = DataSpec.model_validate(yaml.safe_load((tmp_path / "data.json").read_text()))
     assert (spec.evaluate_by, spec.channels, spec.image_size) == ("patient", 3, 20)
     places = {}

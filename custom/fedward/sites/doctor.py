@@ -19,7 +19,7 @@ from fedward.sites.dark_images import dark_images, dark_note
 from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_dicom, series_files
-from fedward.sites.headers import header_notes, patient_numbers
+from fedward.sites.headers import dicom_patients, header_notes
 from fedward.sites.hiding_windows import Hidden, hiding_note_of_site
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.images import decode_file
@@ -31,7 +31,6 @@ from fedward.sites.leaks import (
     dicom_images,
     file_of,
     leak,
-    one_patient_note,
     patients,
     pictures,
     repeated,
@@ -171,7 +170,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     """Load a site and look for what would spoil its training or its numbers.
 
     Leaks are images and patients in more than one of train, val and test. Images are the same if
-    the network sees the same pixels; patients, if their DICOM headers have the same PatientID.
+    the network sees the same pixels; patients, if their DICOM headers say so.
     Notes are about a single class, classes absent or tiny in a split, duplicates within a split,
     and training images without any label.
 
@@ -214,7 +213,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     headers += identifying_notes(files, file.rendering)
     of_dicom = tuple(dicom_images(data, files))
     leaks += _patients(of_dicom)
-    notes += one_patient_note(patient_numbers(path for path, _ in of_dicom))
+    notes += dicom_patients(path for path, _ in of_dicom).notes
     image_faults = _image_faults(site, data.rejected, spec)
     return Report(
         data,
@@ -429,7 +428,7 @@ def _patients(images: Sequence[tuple[Path, Place]]) -> list[str]:
         if leak(places):
             first_of_split = {place.split: place for place in reversed(places)}
             firsts = [place for place in places if first_of_split[place.split] == place]
-            leaks.append(f"one PatientID: {_named(firsts)}")
+            leaks.append(f"one DICOM patient: {_named(firsts)}")
     return leaks
 
 

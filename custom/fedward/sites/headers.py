@@ -3,10 +3,11 @@
 No value that names anyone is shown.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import file_window, pydicom, read_header
@@ -15,6 +16,7 @@ from fedward.sites.files import is_dicom, series_files
 from fedward.sites.patient_names import Words, words_of
 from fedward.text import count, counted
 
+_Name = TypeVar("_Name", bound=Hashable)
 _PERSON = "PN"
 """Value representation of names of persons: every tag that has it is pointed out."""
 IDENTIFYING = (
@@ -79,39 +81,109 @@ _FACTS = ("syntax", "photometric", "bits", "window", "burned")
 """What is counted of headers."""
 
 
-def patient_numbers(paths: Iterable[Path]) -> list[int | None]:
-    """Return a number for each file, the same for DICOM files or series of one patient.
+class DicomPatients(NamedTuple):
+    """Whose N files are, as far as their headers say."""
 
-    Numbers are in the order of the files and say nothing of the PatientID, which is not kept. It is
-    None where a file names no patient. An id of several issuers is of several patients, unless some
-    file does not name its issuer: then it may be of any of these, and all count as one. Ids and
-    issuers may be spelt in several ways (:func:`fedward.sites.patient_names.patient_names`).
+    numbers: Sequence[int | None]
+    """(N,) the same number for files of one patient, from 1 in the order of the files.
+
+    They say nothing of the headers. None: nobody knows, or the file is not DICOM.
     """
-    patients = [_patient(next(iter(series_files(path)), path)) for path in paths]
-    without_issuer = {patient[0] for patient in patients if patient and not patient[1]}
-    number_of: dict[tuple[Words, Words], int] = {}
-    numbers: list[int | None] = []
-    for patient in patients:
-        if patient is None:
-            numbers.append(None)
-            continue
-        patient_id, issuer = patient
-        known_as = (patient_id, () if patient_id in without_issuer else issuer)
-        numbers.append(number_of.setdefault(known_as, len(number_of) + 1))
-    return numbers
+    same_id: int
+    """Number of files whose PatientID is ignored, as all files of their site have it."""
+    by_study: int
+    """Number of files that have a number by their study alone."""
+    studies: int
+    """Number of these studies."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of them."""
+        notes = []
+        if self.same_id:
+            notes.append(f"{self.same_id} DICOM files have the same PatientID, which is ignored.")
+        if self.by_study:
+            notes.append(
+                f"{self.by_study} DICOM files name no patient, so each of their {self.studies} "
+                "studies counts as a patient. One patient may have several studies."
+            )
+        return notes
 
 
-def _patient(path: Path) -> tuple[Words, Words] | None:
-    """Return the words of the id of a file's patient and of who issued it; none if nobody did."""
+class _Header(NamedTuple):
+    """What a DICOM file says of its patient; each is empty where nobody wrote it."""
+
+    patient: Words = ()
+    issuer: Words = ()
+    study: str = ""
+
+
+def dicom_patients(paths: Iterable[Path], sites: Iterable[str] = repeat("")) -> DicomPatients:
+    """Return whose files or series are.
+
+    A file's patient is that of its PatientID. Without one, or if all files of a site have the same,
+    as ``ANONYMOUS``, it is that of its StudyInstanceUID, which counts likewise. An id of several
+    issuers is of several patients, unless some file does not name its issuer: then it may be of any
+    of these, and all count as one. Ids and issuers may be spelt in several ways
+    (:func:`fedward.sites.patient_names.patient_names`).
+
+    Args:
+        paths: of the files, or folders of series.
+        sites: site of each; by default all are of one.
+    """
+    headers = [_header(next(iter(series_files(path)), path)) for path in paths]
+    site_of = list(islice(sites, len(headers)))
+    without_issuer = {header.patient for header in headers if not header.issuer}
+    named = [
+        (header.patient, () if header.patient in without_issuer else header.issuer)
+        if header.patient
+        else None
+        for header in headers
+    ]
+    patients = _telling(named, site_of)
+    studies = _telling([header.study or None for header in headers], site_of)
+    patient_of = {
+        study: patient
+        for study, patient in zip(studies, patients, strict=True)
+        if study and patient
+    }
+    keys = [
+        patient or (study and patient_of.get(study, study))
+        for study, patient in zip(studies, patients, strict=True)
+    ]
+    number_of = {key: number for number, key in enumerate(dict.fromkeys(filter(None, keys)), 1)}
+    by_study = [key for key in keys if isinstance(key, str)]
+    return DicomPatients(
+        [number_of[key] if key else None for key in keys],
+        same_id=sum(map(bool, named)) - sum(map(bool, patients)),
+        by_study=len(by_study),
+        studies=len(set(by_study)),
+    )
+
+
+def _telling(names: Sequence[_Name | None], sites: Sequence[str]) -> list[_Name | None]:
+    """Return what files name, but None at sites where several files have one name and no other."""
+    names_of = defaultdict[str, list[_Name]](list)
+    for name, site in zip(names, sites, strict=True):
+        if name:
+            names_of[site].append(name)
+    nothing = {site for site, own in names_of.items() if len(own) > 1 and len(set(own)) == 1}
+    return [None if site in nothing else name for name, site in zip(names, sites, strict=True)]
+
+
+def _header(path: Path) -> _Header:
+    """Return what a file says of its patient; nothing if it is not DICOM."""
     if not is_dicom(path):
-        return None
+        return _Header()
     try:
-        header = read_header(path, ["PatientID", "IssuerOfPatientID"])
-        patient = str(header.get("PatientID") or "").strip()
-        issuer = str(header.get("IssuerOfPatientID") or "").strip()
+        header = read_header(path, ["PatientID", "IssuerOfPatientID", "StudyInstanceUID"])
+        patient, issuer, study = (
+            str(header.get(tag) or "").strip()
+            for tag in ("PatientID", "IssuerOfPatientID", "StudyInstanceUID")
+        )
     except Exception:  # the fault is reported where the image is read
-        return None
-    return (words_of(patient), words_of(issuer)) if patient else None
+        return _Header()
+    return _Header(words_of(patient), words_of(issuer), study)
 
 
 def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:

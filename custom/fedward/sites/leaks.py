@@ -12,7 +12,7 @@ from fedward.labels import NO_FINDING, SEPARATOR, Labels
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.files import is_dicom, is_series
-from fedward.sites.headers import patient_numbers
+from fedward.sites.headers import dicom_patients
 from fedward.text import count
 
 _MOST_NAMED = 3
@@ -103,37 +103,12 @@ def dicom_images(data: SiteData, files: Mapping[str, Path]) -> Iterator[tuple[Pa
 def patients(images: Sequence[tuple[Path, Place]]) -> Iterator[tuple[int, Place]]:
     """Yield a number for the patient of each DICOM file, and its place.
 
-    Files without a PatientID are left out. So are all of a site whose files name one patient
-    (:func:`name_one_patient`).
+    Files whose patient nobody knows (:func:`fedward.sites.headers.dicom_patients`) are left out.
     """
-    numbers = patient_numbers(path for path, _ in images)
-    numbers_of = defaultdict[str, list[int | None]](list)
-    for number, (_, place) in zip(numbers, images, strict=True):
-        numbers_of[place.site].append(number)
-    nobody = {site for site, own in numbers_of.items() if name_one_patient(own)}
-    for number, (_, place) in zip(numbers, images, strict=True):
-        if number is not None and place.site not in nobody:
+    found = dicom_patients((path for path, _ in images), (place.site for _, place in images))
+    for number, (_, place) in zip(found.numbers, images, strict=True):
+        if number is not None:
             yield number, place
-
-
-def name_one_patient(numbers: Sequence[int | None]) -> bool:
-    """Return whether several files have one PatientID, and no other file of them has another.
-
-    Such an id says nothing, as ``ANONYMOUS``.
-
-    Args:
-        numbers: of a site's or data set's files, by :func:`fedward.sites.headers.patient_numbers`.
-    """
-    named = [number for number in numbers if number is not None]
-    return len(named) > 1 and len(set(named)) == 1
-
-
-def one_patient_note(numbers: Sequence[int | None]) -> list[str]:
-    """Return a note on the files where :func:`name_one_patient` holds; else nothing."""
-    if not name_one_patient(numbers):
-        return []
-    named = sum(number is not None for number in numbers)
-    return [f"{named} DICOM files have the same PatientID, which is ignored."]
 
 
 def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:

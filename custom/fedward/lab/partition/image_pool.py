@@ -37,7 +37,7 @@ from fedward.labels import NO_FINDING
 from fedward.sites.dark_images import nearly_black
 from fedward.sites.decoding import BadRow, SeveralImages, fit
 from fedward.sites.files import is_volume
-from fedward.sites.headers import patient_numbers
+from fedward.sites.headers import dicom_patients
 from fedward.sites.hiding_windows import (
     Better,
     Hidden,
@@ -48,7 +48,7 @@ from fedward.sites.hiding_windows import (
     window_words,
 )
 from fedward.sites.images import decode_file, open_parts
-from fedward.sites.leaks import digest, name_one_patient, one_patient_note
+from fedward.sites.leaks import digest
 from fedward.sites.path_patients import folders_of_few, patients_in_paths
 from fedward.sites.rendering import Rendering, Window
 from fedward.sites.split import owners
@@ -243,18 +243,16 @@ def _grouped_by_patient(
     """Return images, of which those without a group get that of their DICOM file's patient."""
     if all(image.group for image in images):
         return images, []
-    numbers = patient_numbers(folder / image.image for image in images)
-    if name_one_patient(numbers):
-        return images, one_patient_note(numbers)
-    patients = ["" if number is None else f"DICOM patient {number}" for number in numbers]
+    found = dicom_patients(folder / image.image for image in images)
+    patients = ["" if number is None else f"DICOM patient {number}" for number in found.numbers]
     files, named = _named_anew(images, patients)
     if not files:
-        return images, []
+        return images, found.notes
     note = (
-        f"{files} DICOM files are grouped by PatientID into {len(named)} patients, who get new "
+        f"{files} DICOM files are grouped by their headers into {len(named)} patients, who get new "
         "numbers."
     )
-    return _filled(images, patients), [note]
+    return _filled(images, patients), [note, *found.notes]
 
 
 def _named_anew(images: Sequence[ListedImage], patients: Sequence[str]) -> tuple[int, set[str]]:
