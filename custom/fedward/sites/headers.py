@@ -13,6 +13,7 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import file_window, pydicom, read_header
 from fedward.sites.dicom_stored import PHOTOMETRIC
 from fedward.sites.files import is_dicom, series_files
+from fedward.sites.label_texts import group_or_empty
 from fedward.sites.patient_names import Words, words_of
 from fedward.text import count, counted
 
@@ -76,6 +77,8 @@ IDENTIFYING = (
     "RequestAttributesSequence",
 )
 """Other tags that may name or single out a person; DICOM PS3.15, table E.1-1, has many more."""
+_ANONYMOUS = frozenset({"anon", "anonym", "anonymous", "anonymized", "anonymised", "test", "0"})
+"""What programs write as the PatientID of anybody."""
 _PRIVATE = "private tags"
 _FACTS = ("syntax", "photometric", "bits", "window", "burned")
 """What is counted of headers."""
@@ -89,8 +92,8 @@ class DicomPatients(NamedTuple):
 
     They say nothing of the headers. None: nobody knows, or the file is not DICOM.
     """
-    same_id: int
-    """Number of files whose PatientID is ignored, as all files of their site have it."""
+    ignored: int
+    """Number of files whose PatientID is anybody's, or that of all files of their site."""
     by_study: int
     """Number of files that have a number by their study alone."""
     studies: int
@@ -100,8 +103,11 @@ class DicomPatients(NamedTuple):
     def notes(self) -> list[str]:
         """What a person should know of them."""
         notes = []
-        if self.same_id:
-            notes.append(f"{self.same_id} DICOM files have the same PatientID, which is ignored.")
+        if self.ignored:
+            notes.append(
+                f"{self.ignored} DICOM files have a PatientID that is ignored: ANONYMOUS or the "
+                "like, or the same in all files."
+            )
         if self.by_study:
             notes.append(
                 f"{self.by_study} DICOM files name no patient, so each of their {self.studies} "
@@ -113,6 +119,8 @@ class DicomPatients(NamedTuple):
 class _Header(NamedTuple):
     """What a DICOM file says of its patient; each is empty where nobody wrote it."""
 
+    has_id: bool = False
+    """Whether it has a PatientID, even one of anybody."""
     patient: Words = ()
     issuer: Words = ()
     study: str = ""
@@ -121,10 +129,10 @@ class _Header(NamedTuple):
 def dicom_patients(paths: Iterable[Path], sites: Iterable[str] = repeat("")) -> DicomPatients:
     """Return whose files or series are.
 
-    A file's patient is that of its PatientID. Without one, or if all files of a site have the same,
-    as ``ANONYMOUS``, it is that of its StudyInstanceUID, which counts likewise. An id of several
-    issuers is of several patients, unless some file does not name its issuer: then it may be of any
-    of these, and all count as one. Ids and issuers may be spelt in several ways
+    A file's patient is that of its PatientID. Without one, as where it is ``ANONYMOUS``, or if all
+    files of a site have the same, it is that of its StudyInstanceUID, which counts likewise. An id
+    of several issuers is of several patients, unless some file does not name its issuer: then it
+    may be of any of these, and all count as one. Ids and issuers may be spelt in several ways
     (:func:`fedward.sites.patient_names.patient_names`).
 
     Args:
@@ -155,7 +163,7 @@ def dicom_patients(paths: Iterable[Path], sites: Iterable[str] = repeat("")) -> 
     by_study = [key for key in keys if isinstance(key, str)]
     return DicomPatients(
         [number_of[key] if key else None for key in keys],
-        same_id=sum(map(bool, named)) - sum(map(bool, patients)),
+        ignored=sum(header.has_id for header in headers) - sum(map(bool, patients)),
         by_study=len(by_study),
         studies=len(set(by_study)),
     )
@@ -183,7 +191,9 @@ def _header(path: Path) -> _Header:
         )
     except Exception:  # the fault is reported where the image is read
         return _Header()
-    return _Header(words_of(patient), words_of(issuer), study)
+    words = words_of(group_or_empty(patient))
+    is_somebody = not _ANONYMOUS.issuperset(words)
+    return _Header(bool(patient), words if is_somebody else (), words_of(issuer), study)
 
 
 def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:
