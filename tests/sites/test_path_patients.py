@@ -39,6 +39,9 @@ ROWS = [
         (["patient1/a.png", "patient1/b.png"], "  "),
         (["Probandin 1/a.png", "Probandin 1/b.png", "Proband 2/a.png"], "112"),
         (["probandn1/a.png", "probandn1/b.png", "probandn2/a.png"], "   "),
+        (["paciente_1_0.png", "paciente_1_1.png", "paciente_2_0.png"], "112"),
+        (["a/Fall_1_0.png", "a/Fall_1_1.png", "a/Fall_2_0.png"], "112"),
+        (["sujet-1/a.png", "sujet-1/b.png", "sujet-2/a.png"], "112"),
     ],
 )
 def test_the_patients_that_paths_name_are_found(paths, patients):
@@ -77,11 +80,11 @@ def test_folders_of_labels_tear_no_patient(paths, labels, patients):
         (["0017", "0018", "0021", "0034"], 2, False),
         (["0017", "0018", "0021", "0034", "0040"], 1, False),
         (["0017", "0018", "0021", "0034", "0040"], 21, False),
-        (["nevus", "mel", "bcc", "ak", "df"], 2, False),
+        (["Müller, Anna", "Roth, Max", "Amann, Eva", "Sand, Ida", "Weiß, Jo"], 2, True),
         (["grade0", "grade1", "grade2", "grade3", "grade4"], 2, False),
     ],
 )
-def test_numbered_folders_of_few_images_may_be_patients(names, images, few):
+def test_folders_of_few_images_may_be_patients(names, images, few):
     paths = [f"{name}/{number}.png" for name in names for number in range(images)]
     labels = [path[:6] if path.startswith("grade") else "nevus" for path in paths]
     assert bool(folders_of_few(paths, labels)) == few

@@ -42,8 +42,18 @@ def test_a_column_may_be_patients_by_its_name_or_by_its_identifiers(name, cells,
         ("MRN", True),
         ("case number", True),
         ("PatientName", True),
+        ("Numéro de dossier patient", True),
+        ("N° paciente", True),
+        ("Codice paziente", True),
+        ("Patient Identifier", True),
+        ("Study Patient ID", True),
+        ("Patient (pseudonymisiert)", True),
+        ("patient_hash", True),
+        ("Fallnummer", True),
         ("Patient Age", False),
-        ("patient_sex", False),
+        ("Patientenalter", False),
+        ("PatientSex_DICOM", False),
+        ("View Position of patient", False),
         ("study_id", False),
         ("code", False),
     ],
@@ -68,7 +78,19 @@ def test_a_column_of_patients_in_use_leaves_no_doubt_of_others():
     # Where images stay together, identifiers without a word for patients say too little.
     batches = {"batch": [f"B{number % 5}" for number in range(50)]}
     assert unused_patients(batches, {"image", "group"}, patients) == []
-    assert unused_patients(batches, {"image"}, list(map(str, range(50)))) == ["batch"]
+    images = list(map(str, range(50)))
+    assert unused_patients(batches, {"image"}, images) == ["batch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_noted"),
+    [("IPP", True), ("NHC", True), ("Prénom", True), ("Geburtsdatum", True), ("class_name", False)],
+)
+def test_a_column_of_names_is_noted_where_no_images_stay_together(name, is_noted):
+    columns = {name: ["Anna", "Anna", "Max", ""]}
+    assert unused_patients(columns, {"image"}, list("1234")) == ([name] if is_noted else [])
+    assert torn_patients(columns, {"image"}, list("1234")) == []
+    assert unused_patients({name: ["Anna", "Max", "Eva", ""]}, {"image"}, list("1234")) == []
 
 
 def rows_with(folder, header, cells, images=24):

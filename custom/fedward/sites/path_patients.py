@@ -59,8 +59,7 @@ def patients_in_paths_note(paths: Sequence[str], groups: Collection[str]) -> lis
 def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
     """Return the folders of images if each may be a patient's, whatever they are called; else none.
 
-    Their names have digits, they are five or more and more than twice the classes, and hold 2 to
-    20 images on average.
+    They are five or more and more than twice the classes, and hold 2 to 20 images on average.
 
     Args:
         paths: of the images, with slashes.
@@ -70,8 +69,7 @@ def folders_of_few(paths: Sequence[str], labels: Sequence[str]) -> list[str]:
     different = sorted(set(folders))
     few = len(different) < max(_FEWEST_FOLDERS, 2 * len(set(labels)) + 1)
     mean = len(paths) / max(1, len(different))
-    numbered = all(any(map(str.isdigit, PurePosixPath(name).name)) for name in different)
-    return different if numbered and not few and mean >= 2 and are_of_few(folders) else []
+    return different if not few and mean >= 2 and are_of_few(folders) else []
 
 
 def _in_one_spelling(patients: Iterable[str]) -> Sequence[str]:

@@ -7,34 +7,42 @@ from collections.abc import Iterable, Sequence
 from fedward.sites.label_texts import without_accents
 
 PATIENT_WORDS = (
-    "patient",
-    "patientin",
-    "pat",
-    "pt",
-    "pid",
-    "subject",
-    "subj",
-    "participant",
-    "person",
-    "proband",
-    "probandin",
-    "individual",
-    "case",
-    "mrn",
-    "donor",
-    "animal",
-    "mouse",
+    *("patient", "patientin", "patienten", "patientinnen", "pat", "pt", "pid"),
+    *("patiente", "paciente", "pacient", "pacjent", "paziente"),
+    *("subject", "subj", "sujet", "sujeto", "participant", "person", "individual"),
+    *("proband", "probandin", "probanden", "case", "fall", "mrn", "donor", "animal", "mouse"),
 )
-"""Singular words, in lower case, for a patient or what is as good as one."""
-_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "fall")
+"""Words, in lower case and without accents, for a patient or what is as good as one.
+
+They are singular, or part of a compound such as ``Patientennummer``.
+"""
+_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "ipp", "nhc")
 """Further words for what belongs to one patient, and says so of a column alone."""
+_OF_PERSONS = frozenset(
+    {
+        *("name", "vorname", "nachname", "surname", "nom", "prenom", "nombre", "apellido"),
+        *("apellidos", "cognome", "dob", "geburtsdatum", "birthdate"),
+    }
+)
+"""Words that are the whole name of a column that says whose an image is, or what it shows."""
 _IDS = ("id", "no", "nr", "num", "number", "name", "nummer", "code", "key", "uid", "pseudonym")
 """Words for what tells patients apart."""
-_OTHER_LANGUAGES = (
-    *("patienten", "patientinnen", "probanden"),
-    *("patiente", "paciente", "pacient", "pacjent", "paziente", "sujet", "sujeto"),
+ATTRIBUTE_WORDS = frozenset(
+    {
+        *("sex", "gender", "geschlecht", "sexe", "sesso", "sexo", "age", "alter", "edad"),
+        *("hospital", "clinic", "clinique", "klinik", "site", "center", "centre", "zentrum"),
+        *("camera", "kamera", "device", "scanner", "gerat", "side", "seite", "split", "fold"),
+        *("date", "datum", "year", "jahr"),
+    }
 )
-"""Singular and plural words for a patient, without accents, as in ``Patientennummer``."""
+"""Words, without accents, that name columns with few values that are not labels."""
+_OF_PATIENTS = ATTRIBUTE_WORDS.union(
+    ("weight", "height", "size", "bmi", "birth", "dob", "gewicht", "grosse", "poids", "peso"),
+    ("race", "ethnicity", "country", "history", "comment", "comments", "consent", "count"),
+    ("status", "type", "group", "cohort", "class", "label", "diagnosis", "stage", "grade"),
+    ("position", "orientation", "view"),
+)
+"""Words for what several patients have in common, or what else is said of them."""
 _MOST_IMAGES_OF_ONE = 20
 """Images that a patient has on average at most, where no word says that these are patients."""
 _FEWEST_PATIENTS = 5
@@ -46,7 +54,7 @@ def _with_ids(*words: str) -> frozenset[str]:
     return frozenset(f"{word}{ending}" for word in words for ending in ("", "s", *_IDS))
 
 
-_PATIENTS = _with_ids(*PATIENT_WORDS, *_OTHER_LANGUAGES)
+_PATIENTS = _with_ids(*PATIENT_WORDS)
 """Words that a column of patients is named by."""
 _WORDS = _PATIENTS | _with_ids(*_OF_ONE_PATIENT)
 """Words that a column of patients, or of what belongs to one patient, is named by."""
@@ -55,15 +63,20 @@ _WORDS = _PATIENTS | _with_ids(*_OF_ONE_PATIENT)
 def is_called_patients(column: str) -> bool:
     """Return whether a column is called as one of patients.
 
-    ``Patienten-ID`` and ``MRN`` are called so; ``Patient Age`` and ``study_id`` are not.
+    ``Numéro de patient`` and ``MRN`` are called so; ``Patient Age`` and ``study_id`` are not.
     """
     words = _words(column)
-    return bool(words & _PATIENTS) and words <= _PATIENTS.union(_IDS)
+    return bool(words & _PATIENTS) and words.isdisjoint(_OF_PATIENTS)
 
 
 def speaks_of_one_patient(column: str) -> bool:
     """Return whether a column's name has a word for a patient, or for what belongs to one."""
     return bool(_words(column) & _WORDS)
+
+
+def may_be_of_persons(column: str) -> bool:
+    """Return whether a column's name is a word for names or birthdays, perhaps of patients."""
+    return without_accents(column) in _OF_PERSONS
 
 
 def _words(name: str) -> set[str]:

@@ -9,6 +9,7 @@ from fedward.sites.patient_words import (
     are_of_few,
     are_torn,
     is_called_patients,
+    may_be_of_persons,
     speaks_of_one_patient,
 )
 from fedward.sites.site_csv import Entry
@@ -31,12 +32,18 @@ def like_patients(columns: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _may_be_patients(name: str, cells: Sequence[str]) -> bool:
-    values = [cell for cell in cells if cell]
-    if not 1 < len(set(values)) < len(values):
+    if not _some_repeat(cells):
         return False
     if speaks_of_one_patient(name):
         return True
+    values = [cell for cell in cells if cell]
     return are_of_few(values) and all(_ID.fullmatch(value) for value in set(values))
+
+
+def _some_repeat(cells: Sequence[str]) -> bool:
+    """Return whether a value repeats and another differs."""
+    values = [cell for cell in cells if cell]
+    return 1 < len(set(values)) < len(values)
 
 
 def torn_patients(
@@ -68,12 +75,18 @@ def unused_patients(
 ) -> list[str]:
     """Return the columns that nothing uses and that may be patients, who are torn apart then.
 
-    Where images stay together, only a column's name says enough (:func:`torn_patients`). Arguments
-    are those of that function.
+    Where images stay together, only a column's name says enough (:func:`torn_patients`). Where none
+    do, a column of names or birthdays may be that of patients, too. Arguments are those of
+    :func:`torn_patients`.
     """
     if len(set(groups)) < len(groups):
         return torn_patients(columns, used, groups)
-    return like_patients({name: cells for name, cells in columns.items() if name not in used})
+    return [
+        name
+        for name, cells in columns.items()
+        if name not in used
+        and (_may_be_patients(name, cells) or (may_be_of_persons(name) and _some_repeat(cells)))
+    ]
 
 
 def unused_patients_of_site(file: ManifestSite, entries: Sequence[Entry]) -> list[str]:

@@ -22,6 +22,7 @@ from fedward.sites.any_csv import (
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.image_paths import ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
+from fedward.sites.patient_words import ATTRIBUTE_WORDS
 from fedward.sites.split import owners
 from fedward.sites.table import Record
 from fedward.sites.unused_columns import like_patients, torn_patients
@@ -64,41 +65,6 @@ _WORDS_OF_LABELS = frozenset(
     }
 )
 """Words, without accents, by which a column of labels is named in some languages."""
-_WORDS_OF_OTHERS = frozenset(
-    {
-        "sex",
-        "gender",
-        "geschlecht",
-        "sexe",
-        "sesso",
-        "sexo",
-        "age",
-        "alter",
-        "edad",
-        "hospital",
-        "clinic",
-        "clinique",
-        "klinik",
-        "site",
-        "center",
-        "centre",
-        "zentrum",
-        "camera",
-        "kamera",
-        "device",
-        "scanner",
-        "gerat",
-        "side",
-        "seite",
-        "split",
-        "fold",
-        "date",
-        "datum",
-        "year",
-        "jahr",
-    }
-)
-"""Words, without accents, that name columns with few values that are not labels."""
 
 
 class TableColumns(NamedTuple):
@@ -334,7 +300,7 @@ def _columns_like_labels(
     for name, column in cells.items():
         values = {cell for cell in column if known_or_empty(cell)}
         are_shared = 2 <= len(values) <= min(_MOST_CLASSES, len(column) / 2)
-        is_other = name in patients or bool(_words(name) & _WORDS_OF_OTHERS)
+        is_other = name in patients or bool(_words(name) & ATTRIBUTE_WORDS)
         if are_shared and not is_other:
             candidates.append(name)
     return candidates
