@@ -14,6 +14,8 @@ Words: TypeAlias = tuple[str, ...]
 """Words and numbers of a name, which all its spellings share."""
 _WORDS = re.compile(r"\d+|[^\W\d_]+")
 """Runs of digits and runs of letters."""
+_UMLAUTS = re.compile("(?<=[aou])e")
+"""The letter that stands for two dots above the one before."""
 _WHOLE = re.compile(r"(\d+)[.,]0+")
 """A whole number, as pandas writes it in a column with empty cells."""
 
@@ -33,7 +35,8 @@ def patient_names(cells: Sequence[str], ids: Sequence[str] = ()) -> PatientNames
     To tear a patient apart puts images of one person into training and test. To take two patients
     for one only keeps their images together. So cells name one patient if their words and numbers
     are the same: case, accents, zeros before a number, and blanks and signs do not tell them apart.
-    ``1-23`` and ``12-3`` are two patients, and so are ``P1`` and ``P1a``.
+    Nor does an e after a, o or u, as in ``Mueller`` for ``Müller``. ``1-23`` and ``12-3`` are two
+    patients, and so are ``P1`` and ``P1a``.
 
     Args:
         cells: of the column of patients.
@@ -69,9 +72,11 @@ def words_of(name: str) -> Words:
     plain = without_accents(name)
     whole = _WHOLE.fullmatch(plain)
     words = _WORDS.findall(whole[1] if whole else plain) or [plain]
-    return tuple(_without_zeros(word) for word in words if word)
+    return tuple(_plain(word) for word in words if word)
 
 
-def _without_zeros(word: str) -> str:
-    """Return a number without zeros in front; words as they are."""
-    return word.lstrip("0") or "0" if word.isdecimal() else word
+def _plain(word: str) -> str:
+    """Return a number without zeros in front, or a word with a, o and u for ae, oe and ue."""
+    if word.isdecimal():
+        return word.lstrip("0") or "0"
+    return _UMLAUTS.sub("", word)
