@@ -486,8 +486,14 @@ def test_missing_columns_are_named(hospital):
     hospital.header[3] = "patient"
     with pytest.raises(
         DataError, match=r"manifest.csv, line 1: expected columns .*missing: group.*columns"
-    ):
+    ) as refused:
         load_site(hospital.write(), hospital.spec)
+    cure = "If no column names patients or lesions, write columns: {group: null}."
+    assert refused.value.remedy.endswith(cure)
+    load_site(hospital.write(columns={"group": None}), hospital.spec)
+    with pytest.raises(DataError, match="missing: diagnosis") as refused:
+        load_site(hospital.write(columns={"group": None, "label": "diagnosis"}), hospital.spec)
+    assert cure not in refused.value.remedy
 
 
 @pytest.mark.parametrize(

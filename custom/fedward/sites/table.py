@@ -231,9 +231,14 @@ def _delimiter(text: _Text, needed: Sequence[str], where: str) -> str:
     missing = [name for name in needed if name not in header]
     if missing:
         columns = ", ".join(header) or "nothing"
+        remedy = (
+            "Name the site's columns in its site file, under 'columns', or where it names these."
+        )
+        if "group" in missing:
+            remedy += " If no column names patients or lesions, write columns: {group: null}."
         raise DataError(
             f"{where}, line {text.line}",
-            "Name the site's columns in the site file, under 'columns', or where it names these.",
+            remedy,
             expected=f"columns {', '.join(needed)}",
             found=f"{columns:.500} (missing: {', '.join(missing)})",
         )
