@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from unicodedata import normalize
 
@@ -132,7 +133,7 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
     for index in range(60):
         picture(tmp_path / f"{index}.png", index, grey=True)
         rows.append(
-            [f"{index}.png", "AB"[index % 2], ("Training", "validation", "TEST")[index // 2 % 3]]
+            [f"{index}.png", "AB"[index % 2], ("Training", "Validación", "TEST")[index // 2 % 3]]
         )
     pool = read_csv(table(tmp_path / "t.csv", rows), tmp_path)
     assert pool.splits == [("train", "val", "test")[index // 2 % 3] for index in range(60)]
@@ -140,7 +141,8 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
     for row in rows[1:]:
         row[2] = "fold 1"
     with pytest.raises(
-        DataError, match=r"expected train, val or test, found 'fold 1' \(--columns split="
+        DataError,
+        match=r"test, found 'fold 1' \(rename cells of splits to these, or --columns split=",
     ):
         read_csv(table(tmp_path / "t.csv", rows), tmp_path)
     pool = read_csv(tmp_path / "t.csv", tmp_path, CsvOptions(columns={"split": ""}))
@@ -366,6 +368,14 @@ def test_folders_of_splits_are_kept(tmp_path):
         assert sorted(names) == sorted(
             f"{folder}/{kind}/{index}.png" for kind in "AB" for index in range(20)
         )
+
+
+def test_folders_of_splits_are_known_in_some_languages_and_others_are_refused(tmp_path):
+    root = folders(tmp_path / "xray", {"A": 3, "B": 3}, ("Entraînement", "Validierung", "prueba"))
+    assert Counter(read_folder(root).splits) == {"train": 6, "val": 6, "test": 6}
+    (root / "Validierung").rename(root / "Kontrolle")
+    with pytest.raises(DataError, match="Rename folders of splits to train, val and test"):
+        read_folder(root)
 
 
 def test_folders_of_one_class_may_be_written_in_both_of_unicodes_forms(tmp_path):

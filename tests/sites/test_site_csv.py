@@ -268,8 +268,8 @@ def test_an_unknown_split_is_rejected(hospital):
     hospital.rows[3][4] = "holdout"
     data = load_site(hospital.write(), hospital.spec)
     assert data.rejected[0].reason == (
-        "expected train, val or test, found 'holdout' (rename or drop the column split, or write "
-        "columns: {split: NAME})"
+        "expected train, val or test, found 'holdout' (rename cells of splits to these, rename or "
+        "drop the column split, or write columns: {split: NAME})"
     )
 
 

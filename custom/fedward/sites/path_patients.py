@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from fedward.sites.patient_names import patient_names
 from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
-from fedward.sites.split import SPLIT_NAMES
+from fedward.sites.split import split_named
 
 _WORDS = "|".join([*(f"{word}s?" for word in PATIENT_WORDS), "sub"])
 """Words before the number of a patient, or of what is as good as one."""
@@ -107,9 +107,7 @@ def _in_folders(path: str, label: str, depths_of_labels: Collection[int]) -> str
             above = [
                 part
                 for place, part in enumerate(upper[:depth])
-                if part.lower() not in SPLIT_NAMES
-                and part.strip() != label
-                and place not in depths_of_labels
+                if not split_named(part) and part.strip() != label and place not in depths_of_labels
             ]
             return "/".join([*above, match[1]])
     return ""
@@ -121,4 +119,4 @@ def _in_file(path: str) -> str:
     match = _IN_NAME.search(name.partition(".")[0])
     if not match:
         return ""
-    return "/".join([*(part for part in upper if part.lower() not in SPLIT_NAMES), match[1]])
+    return "/".join([*(part for part in upper if not split_named(part)), match[1]])

@@ -18,7 +18,7 @@ from fedward.sites.hiding_windows import with_better_window
 from fedward.sites.patient_names import PatientNames, patient_names
 from fedward.sites.row_images import RowImages
 from fedward.sites.site_file import ManifestSite, check_places
-from fedward.sites.split import SPLIT_NAMES, owners, parts_of_labelled_groups
+from fedward.sites.split import owners, parts_of_labelled_groups, split_named
 from fedward.sites.subgroups import group_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_notes, padded_note
@@ -439,11 +439,11 @@ class _RowReader:
         if self.split_column is None:
             return ""
         cell = record.cells[self.split_column]
-        split = SPLIT_NAMES.get(cell.lower(), "")
+        split = split_named(cell)
         if not split:
             raise BadRow(
-                f"expected train, val or test, found {cell!r} (rename or drop the column "
-                f"{self.split_column}, or write columns: {{split: NAME}})"
+                f"expected train, val or test, found {cell!r} (rename cells of splits to these, "
+                f"rename or drop the column {self.split_column}, or write columns: {{split: NAME}})"
             )
         return split
 

@@ -10,16 +10,24 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedward.sites.label_texts import without_accents
 from fedward.sites.patient_names import words_of
 
-SPLIT_NAMES = {
+_SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("entrainement", "apprentissage", "entrenamiento", "addestramento"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("validierung", "validacion", "validazione"), "val"),
+    **dict.fromkeys(("test", "testing", "prueba"), "test"),
 }
-"""Name of a split in a data set, in lower case -> name of the split here."""
+"""Name of a split in a data set, in lower case and without accents -> name of the split here."""
 Whole: TypeAlias = npt.NDArray[np.int64]
 """N whole numbers: labels, :func:`fedward.labels.strata` of several labels, or parts."""
+
+
+def split_named(name: str) -> str:
+    """Return the split that a folder or cell of a data set names; empty if it names none."""
+    return _SPLIT_NAMES.get(without_accents(name), "")
 
 
 def owners(groups: Sequence[str], ids: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut
 from fedward.sites.image_paths import ImageFinder
-from fedward.sites.split import SPLIT_NAMES
+from fedward.sites.split import split_named
 from fedward.sites.table import Record
 
 
@@ -149,11 +149,12 @@ def _listed_image(
     """Return the image of a row; BadRow if its image, label or split cannot be used."""
     cell = {purpose: record.cells[name] if name else "" for purpose, name in column_of.items()}
     path = finder.find(cell["image"])
-    split = SPLIT_NAMES.get(cell["split"].lower(), "")
+    split = split_named(cell["split"])
     if column_of["split"] and not split:
         raise BadRow(
             f"expected train, val or test, found {cell['split']!r} "
-            f"({option('columns', {'split': ''})} makes new splits)"
+            f"(rename cells of splits to these, or {option('columns', {'split': ''})} makes new "
+            "splits)"
         )
     if record.line in labels.problems:
         raise BadRow(labels.problems[record.line])

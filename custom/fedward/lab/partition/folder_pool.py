@@ -27,7 +27,7 @@ from fedward.sites.files import (
     volumes_in,
 )
 from fedward.sites.rendering import PLAIN, Rendering
-from fedward.sites.split import SPLIT_NAMES
+from fedward.sites.split import split_named
 from fedward.text import composed, natural
 
 _MOST_NAMED = 5
@@ -321,21 +321,22 @@ def _class_folders(folder: Path) -> Iterator[_ClassFolder]:
         DataError: some folders are called as splits and others are not.
     """
     inside = _folders(folder)
-    splits = [path for path in inside if path.name.lower() in SPLIT_NAMES]
+    splits = [path for path in inside if split_named(path.name)]
     if splits and len(splits) < len(inside):
         raise DataError(
             f"{folder}",
-            "Move the other folders elsewhere, or into those of the splits.",
+            "Rename folders of splits to train, val and test. Move the others elsewhere, or into "
+            "these.",
             expected="a folder for each class, or folders of splits alone, as train and test",
             found=f"{', '.join(path.name for path in inside):.200}",
         )
     in_classes = [path for class_folder in inside for path in _folders(class_folder)]
-    if in_classes and all(path.name.lower() in SPLIT_NAMES for path in in_classes):
+    if in_classes and all(split_named(path.name) for path in in_classes):
         for path in in_classes:
-            yield _ClassFolder(_label(path.parent), SPLIT_NAMES[path.name.lower()], path)
+            yield _ClassFolder(_label(path.parent), split_named(path.name), path)
     elif splits:
         for split_folder in inside:
-            split = SPLIT_NAMES[split_folder.name.lower()]
+            split = split_named(split_folder.name)
             for path in _folders(split_folder):
                 yield _ClassFolder(_label(path), split, path)
     else:
