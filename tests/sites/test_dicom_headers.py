@@ -313,6 +313,29 @@ def test_one_patient_of_all_files_of_a_site_is_no_leak(tmp_path):
     assert {place.sample for places in together["patient"] for place in places} >= {"s0"}
 
 
+@pytest.mark.parametrize(
+    ("column", "names", "leaks"),
+    [
+        ("patient_id", "ABCDEFGH", 0),
+        ("patient_id", "AB  CD  ", 4),
+        ("lesion", "ABCDEFGH", 4),
+    ],
+)
+def test_a_column_of_patients_counts_more_than_headers(tmp_path, column, names, leaks):
+    """As where a program has written one PatientID for several patients, who else would leak."""
+    file = site_of(clinic(tmp_path / "scans", 4), columns={"group": column})
+    header, *rows = (tmp_path / "scans" / "manifest.csv").read_text().splitlines()
+    rows = [f"{row},{name.strip()}" for row, name in zip(rows, names, strict=True)]
+    (tmp_path / "scans" / "manifest.csv").write_text("\n".join([f"{header},{column}", *rows]))
+    report = examine(file, SPEC)
+    assert len(report.leaks) == leaks
+    note = (
+        "Patients by DICOM headers who are several by a site's column, which counts: 4, such as "
+        "that of s0 and s2 (site-1). If these are one patient, correct the column."
+    )
+    assert (note in report.notes) == (leaks == 0)
+
+
 def test_nothing_of_a_header_leaves_the_site(tmp_path, monkeypatch, capfd):
     """Two sites train, one of them with a broken file; at the third every file is broken."""
     root = clinic(tmp_path / "scans", 48, WindowCenter=2000, WindowWidth=4000)

@@ -77,6 +77,6 @@ def simulated_leaks(
             # The site says in its own answer what is wrong.
             continue
         if isinstance(site_rows, SiteRows):
-            dicom += dicom_images(data, site_rows.files)
+            dicom += dicom_images(data, site_rows.files, site_rows.patients)
         named += pictures(data)
     return leak_counts(leaks_between(named, dicom))

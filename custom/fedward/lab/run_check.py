@@ -267,15 +267,15 @@ def _open(
     spec = experiment.data
     data_in_files = open_site(site, spec, source.cached, after_each_file=opening.file)
     data = with_present_answers(data_in_files, source.file)
-    files: dict[str, Path] = {}
+    dicom: list[tuple[Path, Place]] = []
     columns: list[str] = []
     path_notes: list[str] = []
     dark = dark_images(sets_of(data).values())
     dark_cause = ""
     if isinstance(site, SiteRows):
         entries = site.entries
-        files = site.files
-        dark_cause = hiding_note_of_site(dark, files, site.file.rendering)
+        dicom = list(dicom_images(data, site.files, site.patients))
+        dark_cause = hiding_note_of_site(dark, site.files, site.file.rendering)
         columns = unused_patients_of_site(site.file, entries)
         path_notes = patients_in_paths_note(
             [f"{entry.path}" for entry in entries], [entry.group for entry in entries]
@@ -293,7 +293,7 @@ def _open(
         dark=tuple(dark),
         dark_cause=dark_cause,
         pictures=[(name, place._replace(site=source.site)) for name, place in pictures(data)],
-        dicom=list(dicom_images(data, files)),
+        dicom=dicom,
         answers=data.annotation != "none",
         patient_columns=tuple(columns),
         path_notes=tuple(path_notes),

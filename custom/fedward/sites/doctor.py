@@ -35,6 +35,7 @@ from fedward.sites.leaks import (
     pictures,
     repeated,
     sets_of,
+    several_patients_notes,
 )
 from fedward.sites.path_patients import patients_in_paths_note
 from fedward.sites.site_csv import SiteRows, table_notes
@@ -211,9 +212,10 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     dicom_files = [own for path in files.values() for own in _dicom_files(path)]
     headers = header_notes(dicom_files, file.window is not None) if dicom_files else []
     headers += identifying_notes(files, file.rendering)
-    of_dicom = tuple(dicom_images(data, files))
+    of_dicom = tuple(dicom_images(data, files, site.patients))
     leaks += _patients(of_dicom)
     notes += dicom_patients(path for path, _ in of_dicom).notes
+    notes += several_patients_notes(of_dicom)
     image_faults = _image_faults(site, data.rejected, spec)
     return Report(
         data,

@@ -29,6 +29,8 @@ class Place(NamedTuple):
     """The image's id at its site."""
     label: str = ""
     """What the image shows, in words; empty where no label is seen."""
+    patient: str = ""
+    """Whose a DICOM file is, where a column of the site that is called as of patients says so."""
 
 
 class Seen(NamedTuple):
@@ -80,7 +82,9 @@ def _in_words(label: np.integer[Any] | Labels, classes: Sequence[str]) -> str:
     return classes[int(label)]
 
 
-def dicom_images(data: SiteData, files: Mapping[str, Path]) -> Iterator[tuple[Path, Place]]:
+def dicom_images(
+    data: SiteData, files: Mapping[str, Path], patient_of: Mapping[str, str]
+) -> Iterator[tuple[Path, Place]]:
     """Yield the file and the place of each image of a site that is of a DICOM file.
 
     A file of several images is yielded once for each split that has one of them.
@@ -88,6 +92,7 @@ def dicom_images(data: SiteData, files: Mapping[str, Path]) -> Iterator[tuple[Pa
     Args:
         data: the site's images.
         files: sample id -> its file of any kind, or folder of a series.
+        patient_of: sample id -> whose it is, or an empty text.
     """
     dicom = {sample: path for sample, path in files.items() if is_dicom(path) or is_series(path)}
     places = dict[Place, None]()
@@ -95,7 +100,8 @@ def dicom_images(data: SiteData, files: Mapping[str, Path]) -> Iterator[tuple[Pa
         for image in images.ids:
             sample = file_of(image, dicom)
             if sample in dicom:
-                places[Place(data.site, split_of(name), sample)] = None
+                place = Place(data.site, split_of(name), sample, patient=patient_of[sample])
+                places[place] = None
     for place in places:
         yield dicom[place.sample], place
 
@@ -104,11 +110,44 @@ def patients(images: Sequence[tuple[Path, Place]]) -> Iterator[tuple[int, Place]
     """Yield a number for the patient of each DICOM file, and its place.
 
     Files whose patient nobody knows (:func:`fedward.sites.headers.dicom_patients`) are left out.
+    So are those whose patient is of several in a site's column of patients, which counts.
     """
+    for number, places in _numbered(images).items():
+        if not _of_several(places):
+            for place in places:
+                yield number, place
+
+
+def several_patients_notes(images: Sequence[tuple[Path, Place]]) -> list[str]:
+    """Return a note of patients of headers who are several in a column; nothing without one."""
+    several = list(filter(None, map(_of_several, _numbered(images).values())))
+    if not several:
+        return []
+    first, other = several[0][:2]
+    return [
+        f"Patients by DICOM headers who are several by a site's column, which counts: "
+        f"{len(several)}, such as that of {first.sample} and {other.sample} ({first.site}). If "
+        "these are one patient, correct the column."
+    ]
+
+
+def _numbered(images: Sequence[tuple[Path, Place]]) -> dict[int, list[Place]]:
+    """Return number of a patient by DICOM headers -> the places of the files."""
     found = dicom_patients((path for path, _ in images), (place.site for _, place in images))
+    places_of = defaultdict[int, list[Place]](list)
     for number, (_, place) in zip(found.numbers, images, strict=True):
         if number is not None:
-            yield number, place
+            places_of[number].append(place)
+    return places_of
+
+
+def _of_several(places: Sequence[Place]) -> list[Place]:
+    """Return a place of each patient whom a site's column names; none if it names one at most."""
+    first_of = defaultdict[str, dict[str, Place]](dict)
+    for place in places:
+        if place.patient:
+            first_of[place.site].setdefault(place.patient, place)
+    return next((list(own.values()) for own in first_of.values() if len(own) > 1), [])
 
 
 def repeated(named: Iterable[tuple[Hashable, Place]]) -> list[list[Place]]:

@@ -16,6 +16,7 @@ from fedward.sites.decoding import BadRow
 from fedward.sites.dicom_header import object_without_picture
 from fedward.sites.hiding_windows import with_better_window
 from fedward.sites.patient_names import PatientNames, patient_names
+from fedward.sites.patient_words import is_called_patients
 from fedward.sites.row_images import RowImages
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import owners, parts_of_labelled_groups, split_named
@@ -95,6 +96,17 @@ class SiteRows(NamedTuple):
     def files(self) -> dict[str, Path]:
         """Sample id -> image file, or folder of a DICOM series, of the :attr:`entries`."""
         return {entry.sample_id: entry.path for entry in self.entries}
+
+    @property
+    def patients(self) -> dict[str, str]:
+        """Sample id -> whose it is, of the :attr:`entries`; empty where nobody knows.
+
+        It is so, too, where the column of groups is not called as one of patients.
+        """
+        if not is_called_patients(self.file.columns.group or ""):
+            return dict.fromkeys(self.files, "")
+        named = named_groups(self.records, self.file)
+        return {entry.sample_id: named[entry.line] for entry in self.entries}
 
     @property
     def rejected_or_missing(self) -> list[Rejected]:
