@@ -95,8 +95,9 @@ def test_fedperl_has_peers_after_the_warm_up():
 
 
 def test_isofed_asks_the_unlabelled_group_first():
-    federation = IsoFedController(rounds=2)
-    assert federation.round_purpose(1) == "sites without labels, then sites with labels"
+    federation = IsoFedController(rounds=3, warm_up=1)
+    assert federation.round_purpose(1) == "warm-up of sites with labels alone, until round 1"
+    assert federation.round_purpose(2) == "sites without labels, then sites with labels"
     exchanges = method_of(federation.experiment).requirements.server.exchanges
     assert len(IsoFedController.GROUPS) == exchanges
 

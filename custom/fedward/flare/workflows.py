@@ -14,6 +14,8 @@ from fedward.methods.fedal.query_rounds import ActiveLearning, ActiveSettings
 from fedward.methods.fedirm.settings import FedIRMSettings
 from fedward.methods.fedmatch.settings import FedMatchSettings
 from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.isofed import IsoFedSettings
+from fedward.methods.mean_teacher import MeanTeacherSettings
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.survey import Survey
 from fedward.methods.workflow import QUERY
@@ -58,16 +60,20 @@ class IsoFedController(ExperimentController, method="isofed"):
     """Switches between two groups in every round: sites without labels, then sites with labels.
 
     The labelled group starts from the average of the unlabelled one. Every site adapts the model to
-    its own images before it trains.
+    its own images before it trains. In the first ``warm_up`` rounds only sites with labels train.
 
     Args: those of :class:`~fedward.methods.isofed.IsoFedSettings`.
     """
+
+    settings: IsoFedSettings
 
     GROUPS = ("sites without labels", "sites with labels")
     """Who trains in the exchanges of a round, in this order."""
 
     def round_purpose(self, round_: int) -> str:
-        """Return the groups in the order of their turns."""
+        """Return the groups in the order of their turns, of which the warm-up has one."""
+        if round_ <= self.settings.warm_up:
+            return _warm_up(self.settings)
         return ", then ".join(self.GROUPS)
 
 
@@ -152,7 +158,7 @@ class FedIRMController(ExperimentController, method="fedirm"):
     def round_purpose(self, round_: int) -> str:
         """Return which sites train in a round, and what they do about the relations of classes."""
         if round_ <= self.settings.warm_up:
-            return f"warm-up of sites with labels alone, until round {self.settings.warm_up}"
+            return _warm_up(self.settings)
         return "sites with labels measure how classes relate, and sites without labels match it"
 
 
@@ -172,6 +178,11 @@ class SurveyController(ExperimentController, method="survey"):
 
     Args: those of :class:`~fedward.methods.survey.SurveySettings`.
     """
+
+
+def _warm_up(settings: MeanTeacherSettings) -> str:
+    """Return what happens in a round of a warm-up."""
+    return f"warm-up of sites with labels alone, until round {settings.warm_up}"
 
 
 class MethodController(ExperimentController):
