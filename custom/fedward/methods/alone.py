@@ -40,7 +40,7 @@ class AloneSettings(FixMatchSettings):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         if self.learns_from == "labels":
             of_pseudo_labels = (
                 "threshold",
@@ -49,8 +49,8 @@ class AloneSettings(FixMatchSettings):
                 "unlabelled_weight",
                 "pseudo_label_mean",
             )
-            found |= dict.fromkeys(of_pseudo_labels, NeededSetting("learns_from", "all_images"))
-        return found
+            needed |= dict.fromkeys(of_pseudo_labels, NeededSetting("learns_from", "all_images"))
+        return needed
 
 
 class Alone(Algorithm[ServerState]):

@@ -120,10 +120,10 @@ class IsoFedSettings(MeanTeacherSettings):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         if not self.adapt:
-            found["adaptation_rate"] = NeededSetting("adapt", True)
-        return found
+            needed["adaptation_rate"] = NeededSetting("adapt", True)
+        return needed
 
     @model_validator(mode="after")
     def _adaptation_needs_two_images(self) -> "IsoFedSettings":

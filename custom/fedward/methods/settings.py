@@ -123,15 +123,15 @@ class Settings(BaseModel):
 
         Methods add their own settings.
         """
-        found = dict[str, NeededSetting]()
+        needed = dict[str, NeededSetting]()
         if self.images_per_round is not None:
             of_passes = ("local_epochs", "images_at_most")
-            found |= dict.fromkeys(of_passes, NeededSetting("images_per_round", None))
+            needed |= dict.fromkeys(of_passes, NeededSetting("images_per_round", None))
         if self.optimizer != "sgd":
-            found["momentum"] = NeededSetting("optimizer", "sgd")
+            needed["momentum"] = NeededSetting("optimizer", "sgd")
         if self.robust != "trimmed_mean":
-            found["trim"] = NeededSetting("robust", "trimmed_mean")
-        return found
+            needed["trim"] = NeededSetting("robust", "trimmed_mean")
+        return needed
 
     @property
     def pull(self) -> float:
@@ -187,10 +187,10 @@ class ServerLabels(Settings):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         if not self.server_labels:
-            found["server_learning_rate"] = NeededSetting("server_labels", True)
-        return found
+            needed["server_learning_rate"] = NeededSetting("server_labels", True)
+        return needed
 
 
 class AllImages(Settings):

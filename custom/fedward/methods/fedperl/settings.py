@@ -54,12 +54,12 @@ class FedPerlSettings(FixMatchSettings):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         if self.policy not in ("gated_validation", "gated_similarity"):
-            found["gate"] = NeededSetting("policy", "gated_validation")
+            needed["gate"] = NeededSetting("policy", "gated_validation")
         if self.similarity != "moments":
-            found["similarity_scale"] = NeededSetting("similarity", "moments")
-        return found
+            needed["similarity_scale"] = NeededSetting("similarity", "moments")
+        return needed
 
     @property
     def loss_weights(self) -> Mapping[str, float]:

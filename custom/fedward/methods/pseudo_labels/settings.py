@@ -34,10 +34,10 @@ class FixMatchSettings(ServerLabels):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         if self.pseudo_labels != "soft":
-            found["temperature"] = NeededSetting("pseudo_labels", "soft")
-        return found
+            needed["temperature"] = NeededSetting("pseudo_labels", "soft")
+        return needed
 
     @property
     def pull(self) -> float:

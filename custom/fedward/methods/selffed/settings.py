@@ -98,20 +98,20 @@ class SelfFedSettings(AllImages):
     @property
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
-        found = dict(super().without_effect)
+        needed = dict(super().without_effect)
         of_masks = ("mask_ratio", "predicted_pixels")
         if not self.pretraining_rounds:
             of_pretraining = ("pretext", "pretraining_rate", "pretraining_warm_up", *of_masks)
             some_rounds = NeededSetting("pretraining_rounds", max(1, self.rounds // 2))
-            found |= dict.fromkeys(of_pretraining, some_rounds)
+            needed |= dict.fromkeys(of_pretraining, some_rounds)
         elif self.pretext != "masked":
-            found |= dict.fromkeys(of_masks, NeededSetting("pretext", "masked"))
+            needed |= dict.fromkeys(of_masks, NeededSetting("pretext", "masked"))
         if self.contrastive == "off":
-            found["contrastive_rate"] = NeededSetting("contrastive", "server")
+            needed["contrastive_rate"] = NeededSetting("contrastive", "server")
             if not (self.pretraining_rounds and self.pretext == "contrastive"):
                 of_contrast = ("temperature", "queue", "target_decay")
-                found |= dict.fromkeys(of_contrast, NeededSetting("contrastive", "server"))
-        return found
+                needed |= dict.fromkeys(of_contrast, NeededSetting("contrastive", "server"))
+        return needed
 
     @model_validator(mode="after")
     def _feasible(self) -> "SelfFedSettings":
