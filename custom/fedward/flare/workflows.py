@@ -180,11 +180,6 @@ class SurveyController(ExperimentController, method="survey"):
     """
 
 
-def _warm_up(settings: MeanTeacherSettings) -> str:
-    """Return what happens in a round of a warm-up."""
-    return f"warm-up of sites with labels alone, until round {settings.warm_up}"
-
-
 class MethodController(ExperimentController):
     """Runs any other method, also one that an installed package adds; docs/extending.md.
 
@@ -206,3 +201,8 @@ class MethodController(ExperimentController):
         if not algorithm.requirements.sends.losses:
             return f"{SERVER_TRAINS}; sites have nothing to learn from"
         return f"sites train without labels; then {SERVER_TRAINS}"
+
+
+def _warm_up(settings: MeanTeacherSettings) -> str:
+    """Return what happens in a round of a warm-up."""
+    return f"warm-up of sites with labels alone, until round {settings.warm_up}"
