@@ -142,7 +142,7 @@ class NpzColumns:
                 expected=f"one column of the name {plain_name(first)}",
                 found=f"{first} and {others[0]}",
             )
-        further = {name: self._numbered_groups(name, f"{name} ") for name in others}
+        further = {name: self._numbered_groups(name) for name in others}
         groups = filled(self._numbered_groups(first), further)
         of_all = list(groups.of_rows.values())
         by_prefix = {}
@@ -152,16 +152,13 @@ class NpzColumns:
             start += count
         return NpzGroups(by_prefix, groups.further_columns)
 
-    def _numbered_groups(self, name: str, start: str = "") -> dict[int, str]:
-        """Return number of an image, through all splits -> its group by a column.
-
-        ``start``: of each group, by which those of several columns differ.
-        """
+    def _numbered_groups(self, name: str) -> dict[int, str]:
+        """Return number of an image, through all splits -> its group by a column."""
         by_prefix = self.groups_in(name)
         groups: list[str] = []
         for prefix, count in self.counts.items():
             groups += by_prefix.get(prefix, [""] * count)
-        return {number: group and f"{start}{group}" for number, group in enumerate(groups)}
+        return dict(enumerate(groups))
 
     def groups_in(self, name: str) -> dict[str, list[str]]:
         """Return prefix -> the group of each image by a column, of the splits that have it.

@@ -20,14 +20,14 @@ def filled(groups: Mapping[int, str], further: Mapping[str, Mapping[int, str]]) 
     """Return groups of rows, of which those without a group get one by their ids.
 
     A row without a group stays with all rows that have an id in common with it, and with those that
-    have one in common with these: in the group of one that has a group, or else in a group of the
-    id.
+    have one in common with these: in the group of one that has a group, or else in a group that is
+    called by the column and the id, such as ``lesion L6``.
 
     Args:
         groups: number of a row -> its group; empty: it has none.
-        further: column -> number of a row -> its id, which names a group, or an empty text;
-            columns of patients come before those of lesions. One that is not called as those of
-            patients counts only if its ids are of few images each.
+        further: column -> number of a row -> its id; empty: it has none. Columns of patients come
+            before those of lesions. One that is not called as those of patients counts only if its
+            ids are of few images each.
     """
     groups = dict(groups)
     ids_of: dict[str, Mapping[int, str]] = {}
@@ -43,7 +43,7 @@ def filled(groups: Mapping[int, str], further: Mapping[str, Mapping[int, str]]) 
     for name, ids in ids_of.items():
         for row, own_id in ids.items():
             if own_id and not groups[row]:
-                links.add([_Link(name, own_id, own_id)])
+                links.add([_Link(name, own_id, f"{name} {own_id}")])
                 links.spread()
     return RowGroups(groups, list(ids_of))
 

@@ -22,7 +22,7 @@ def row_groups(
         return RowGroups({record.line: "" for record in records})
     return filled(
         _ids(records, column, id_column),
-        {name: _ids(records, name, id_column, f"{name} ") for name in further},
+        {name: _ids(records, name, id_column) for name in further},
     )
 
 
@@ -38,14 +38,7 @@ def names_in(records: Sequence[Record], column: str, id_column: str = "") -> Pat
     return patient_names([record.cells[column] for record in records], ids)
 
 
-def _ids(
-    records: Sequence[Record], column: str, id_column: str, prefix: str = ""
-) -> dict[int, str]:
-    """Return line of a row -> the id in a column; empty where it says that nobody knows.
-
-    ``prefix``: start of each id, by which those of several columns differ.
-    """
+def _ids(records: Sequence[Record], column: str, id_column: str) -> dict[int, str]:
+    """Return line of a row -> the id in a column; empty where it says that nobody knows."""
     names = names_in(records, column, id_column).of_rows
-    return {
-        record.line: name and f"{prefix}{name}" for record, name in zip(records, names, strict=True)
-    }
+    return {record.line: name for record, name in zip(records, names, strict=True)}

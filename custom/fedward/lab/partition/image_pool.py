@@ -31,7 +31,6 @@ from fedward.lab.partition.pool import (
     take_findings,
 )
 from fedward.lab.partition.subgroup_columns import WRITTEN_COLUMNS
-from fedward.lab.row_groups import filled
 from fedward.label_kinds import ONE_LABEL, LabelKind
 from fedward.labels import NO_FINDING
 from fedward.sites.dark_images import nearly_black
@@ -266,10 +265,19 @@ def _named_anew(images: Sequence[ListedImage], patients: Sequence[str]) -> tuple
 
 
 def _filled(images: Sequence[ListedImage], patients: Sequence[str]) -> list[ListedImage]:
-    """Return images, of which those without a group stay with all of their patient."""
-    groups = {row: image.group for row, image in enumerate(images)}
-    of_rows = filled(groups, {"patient": dict(enumerate(patients))}).of_rows
-    return [replace(image, group=of_rows[row]) for row, image in enumerate(images)]
+    """Return images, of which those without a group stay with all of their patient.
+
+    Their group is that of the patient's first image that has one, or else the patient.
+    """
+    pairs = list(zip(images, patients, strict=True))
+    group_of: dict[str, str] = {}
+    for image, patient in pairs:
+        if image.group and patient:
+            group_of.setdefault(patient, image.group)
+    return [
+        replace(image, group=image.group or group_of.get(patient, patient))
+        for image, patient in pairs
+    ]
 
 
 def _grouped_by_path(images: list[ListedImage]) -> tuple[list[ListedImage], list[str]]:
