@@ -107,13 +107,6 @@ def opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents with mode 0700; folders that exist stay as they are."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-
-
 def shut(path: Path) -> None:
     """Give a file mode 0600; a folder and all folders in it 0700, and the files in them 0600."""
     paths = [path, *path.rglob("*")] if path.is_dir() else [path]

@@ -25,7 +25,7 @@ POINTS = {
         "ClientRunner._try_send_result_once",
     ),
     "aggregate": ("server", "before", "fedward.methods.aggregation", "weighted_average"),
-    "save": ("server", "before", "fedward.storage.disk", "save_json"),
+    "save": ("server", "before", "fedward.disk", "save_json"),
 }
 """Point of a round -> whose process passes it, and the function."""
 

@@ -11,12 +11,12 @@ import torch
 
 from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
+from fedward.disk import save_json
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.lab.local import LocalTransport, Sites
 from fedward.nets import build
 from fedward.starting_model import Source, Weights, take_over
-from fedward.storage.disk import save_json
 from fedward.storage.info import Summary
 from fedward.storage.model_files import StoredState
 from fedward.storage.run_folder import RunFolder

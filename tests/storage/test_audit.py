@@ -12,6 +12,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.digests import arrays_digest, digest, file_digest
+from fedward.disk import save_json
 from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
 from fedward.inference.model import load_model
@@ -24,7 +25,6 @@ from fedward.report import rewriting
 from fedward.report.rewriting import rewrite_report
 from fedward.starting_model import initial_model
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.disk import save_json
 from fedward.storage.info import read_info
 from fedward.storage.model_files import StoredState, save_model
 from fedward.storage.outputs import outputs

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedward.disk import save_json
 from fedward.errors import RunError
-from fedward.storage.disk import save_json
 from fedward.storage.model_files import (
     SiteModels,
     StoredState,

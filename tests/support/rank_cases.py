@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from fedward.client.ranks import rank_learner
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
+from fedward.disk import save_json
 from fedward.lab.synthetic import SyntheticSites
 from fedward.model_state import State
 from fedward.nets import build, image_size
 from fedward.sites import SiteData
-from fedward.storage.disk import save_json
 from fedward.storage.model_files import save_model
 from fedward.training.distributed.launch import work
 from fedward.training.distributed.sharing import group, parallel, share

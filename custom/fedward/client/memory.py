@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import torch
 
+from fedward.disk import PRIVATE, make_folder, save_json
 from fedward.errors import DataError, WireError
-from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.storage.lock import locked
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
 

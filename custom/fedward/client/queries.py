@@ -11,6 +11,7 @@ from fedward.client.askable import unfamiliar_images
 from fedward.client.labels import SiteLabels, annotators_of, labels_in, warn_of_nobody
 from fedward.client.memory import LOCAL
 from fedward.client.site_data import DataSource
+from fedward.disk import PRIVATE, make_folder, save_json
 from fedward.labels import Label
 from fedward.methods.abilities import LabelPurchases
 from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
@@ -20,7 +21,6 @@ from fedward.methods.workflow import QUERY
 from fedward.model_state import State
 from fedward.protocol.requests import TaskRequest
 from fedward.sites import Images, SiteData
-from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.training.learner import Aborted, Learner
 from fedward.training.pool import observe
 from fedward.views import VIEWS

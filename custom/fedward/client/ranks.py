@@ -27,6 +27,7 @@ from fedward.client.labels import labels_in
 from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.digests import digest
+from fedward.disk import save_json
 from fedward.errors import ConfigError, DataError
 from fedward.labels import Label
 from fedward.methods import method_of
@@ -36,7 +37,6 @@ from fedward.model_state import State
 from fedward.security.secret import site_secret
 from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
-from fedward.storage.disk import save_json
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work

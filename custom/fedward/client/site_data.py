@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from pydantic import ConfigDict
 
 from fedward.config import Experiment
+from fedward.disk import save_json
 from fedward.errors import ConfigError, DataError, option
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
-from fedward.storage.disk import save_json
 
 _SHOWN_FILES = 5
 """Names of site files in an error."""

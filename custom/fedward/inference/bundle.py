@@ -6,13 +6,13 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
+from fedward.disk import save_json
 from fedward.errors import ConfigError, listed
 from fedward.inference.card import RESEARCH_ONLY, ModelCard
 from fedward.inference.export import quiet, traced
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import appears_whole
 from fedward.sites import decoding
-from fedward.storage.disk import save_json
 
 _SCHEMA = (
     "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/"

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedward.disk import make_folder, replace, unwritable
 from fedward.errors import ConfigError
 from fedward.sites.decoding import ENDINGS
 from fedward.sites.files import is_dicom, is_volume
-from fedward.storage.disk import make_folder, replace, unwritable
 
 _PREFIX = ".fedward-writing-"
 """Beginning of the name of a temporary folder."""

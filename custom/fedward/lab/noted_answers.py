@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.client.site_data import DataSource
+from fedward.disk import PRIVATE, append, make_folder, replacing
 from fedward.evaluation.patients import unit_labels
 from fedward.lab.npz_columns import NpzColumns
 from fedward.runs.run import Run
@@ -21,7 +22,6 @@ from fedward.sites.site_csv import named_groups
 from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
 from fedward.sites.stored_images import array_names, refusing_broken_bytes
 from fedward.sites.table import read_table
-from fedward.storage.disk import PRIVATE, append, make_folder, replacing
 from fedward.storage.rows import AnswerRow, read_rows, written
 
 _LABEL_ARRAYS = ("train_labels", "val_labels", "test_labels", "labels")

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
+from fedward.disk import PRIVATE, append, make_folder
 from fedward.lab.noted_answers import note_answers
 from fedward.methods.local import Batch, Losses, Measurement, Objective, RoundInputs
 from fedward.model_state import State
 from fedward.runs.pseudo_labels import PSEUDO_LABELS_FOLDER
 from fedward.sites import SiteData
-from fedward.storage.disk import PRIVATE, append, make_folder
 from fedward.storage.rows import PseudoLabelRow, written
 from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate, PhaseRequest
 

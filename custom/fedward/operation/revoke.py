@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedward.disk import replacing
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.reading import read_json, reading
-from fedward.storage.disk import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
 """Names that FLARE's rules can hold: spaces and colons have another meaning there."""

@@ -5,9 +5,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedward.disk import replacing
 from fedward.registry import SURVEY
 from fedward.runs.run import Run
-from fedward.storage.disk import replacing
 from fedward.storage.outputs import REPORT, SHEET
 
 __all__ = ["Run", "write_report"]

@@ -19,9 +19,9 @@ from pydantic import ConfigDict, TypeAdapter
 
 from fedward import private
 from fedward.config import Experiment
+from fedward.disk import PRIVATE, make_folder, replacing
 from fedward.errors import ConfigError, reason_of
 from fedward.storage.audit import now
-from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
 
 APPROVALS_FOLDER = "approvals"

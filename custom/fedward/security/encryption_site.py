@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fedward.config import Experiment
+from fedward.disk import PRIVATE, make_folder, save_json
 from fedward.errors import ConfigError, WireError
 from fedward.methods.site_weights import SiteWeight
 from fedward.protocol import answer_checks, wire
@@ -14,7 +15,6 @@ from fedward.protocol.array_checks import check_ciphers
 from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_digest, mean_of
-from fedward.storage.disk import PRIVATE, make_folder, save_json
 from fedward.storage.lock import locked
 
 _ROUNDING = 1 + 1e-9

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import canonical
+from fedward.disk import append, replacing
 from fedward.errors import DataError, RunError, reason_of
 from fedward.storage.chain import Chain, check_end, checked, parse, read
-from fedward.storage.disk import append, replacing
 
 
 @dataclass(frozen=True)

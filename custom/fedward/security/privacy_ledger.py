@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedward.disk import PRIVATE, make_folder
 from fedward.errors import FedwardError
 from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
 from fedward.storage.chain import read
-from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 PRIVACY = LedgerKind(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedward.digests import digest
+from fedward.disk import PRIVATE, make_folder
 from fedward.security.kept_chain import KeptChain, LedgerKind
-from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 QUESTIONS = LedgerKind(

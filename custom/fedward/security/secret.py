@@ -10,8 +10,8 @@ import secrets
 from pathlib import Path
 
 from fedward import private
+from fedward.disk import PRIVATE, make_folder, replacing
 from fedward.errors import ConfigError, reason_of
-from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
 
 SECRET_FILE = "draws.secret"

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from fedward.digests import digest
+from fedward.disk import PRIVATE, make_folder
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.security.policy_rules import AppliedRule
-from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
 Kind = Literal["oneshot", "survey"]

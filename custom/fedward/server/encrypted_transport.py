@@ -14,6 +14,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
+from fedward.disk import save_json
 from fedward.errors import RunError, WireError, listed
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
@@ -25,7 +26,6 @@ from fedward.protocol.transport import Deliver, Transport, failed
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SAME_CONTEXT, Adder, mean_digest
 from fedward.server.claims import Claims
-from fedward.storage.disk import save_json
 
 _WITNESSES = 2
 """Sites that must report the same mean: one alone could report any."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple, TypeAlias
 
+from fedward.disk import replace
 from fedward.errors import ConfigError
-from fedward.storage.disk import replace
 
 PREFIX = "fedward_"
 """Prefix of every metric's name and of every file's."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedward import private
+from fedward.disk import PRIVATE, make_folder
 from fedward.errors import DataError
 from fedward.sites import caches
 from fedward.sites.data import Decoded, Failure
@@ -179,7 +179,7 @@ def decode_files(
             found=error.strerror or type(error).__name__,
         ) from None
     try:
-        private.make_folder(cache)
+        make_folder(cache, PRIVATE)
         target = cache / f"{key}.npy"
         content = _open(target, shape, len(paths))
         if content is None or decoder.would_do_better(content):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import canonical, digest
+from fedward.disk import append, replacing
 from fedward.errors import RunError
-from fedward.storage.disk import append, replacing
 
 _PRIVATE = 0o600
 

@@ -17,9 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from fedward.errors import RunError
-from fedward.model_state import State
-from fedward.storage.disk import (
+from fedward.disk import (
     PRIVATE,
     make_folder,
     make_new_folder,
@@ -28,6 +26,8 @@ from fedward.storage.disk import (
     save_json,
     sync,
 )
+from fedward.errors import RunError
+from fedward.model_state import State
 from fedward.storage.info import FORMAT
 
 StateT = TypeVar("StateT")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from fedward.storage.disk import make_new_folder, save_json
+from fedward.disk import make_new_folder, save_json
 from fedward.storage.info import FORMAT
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
+from fedward.disk import append, save_json
 from fedward.errors import ConfigError, RunError, option, reason_of
 from fedward.methods import settings_of
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
@@ -21,7 +22,6 @@ from fedward.model_state import State
 from fedward.protocol.versions import versions
 from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now
-from fedward.storage.disk import append, save_json
 from fedward.storage.info import FORMAT, CardOfSite, RunInfo, Status, Summary, read_info
 from fedward.storage.model_files import (
     SiteModels,

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedward.digests import file_digest
+from fedward.disk import save_json
 from fedward.errors import RunError
 from fedward.storage import audit
-from fedward.storage.disk import save_json
 from fedward.storage.model_files import is_round
 
 

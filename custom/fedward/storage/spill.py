@@ -12,8 +12,8 @@ from weakref import finalize
 
 import numpy as np
 
+from fedward.disk import read_fully
 from fedward.errors import RunError
-from fedward.storage.disk import read_fully
 
 
 class Spill:

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedward import private
 from fedward.config import Experiment
 from fedward.digests import digest
+from fedward.disk import PRIVATE, make_folder
 from fedward.errors import ConfigError, DataError, WorkError
 from fedward.methods.local import logits_and_features
 from fedward.nets.build import MONAI
@@ -232,7 +232,7 @@ class Encoder:
         for name, (_, count) in wanted.items():
             rows[name] = [start, count]
             start += count
-        private.make_folder(self.cache.folder)
+        make_folder(self.cache.folder, PRIVATE)
         target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
         array = _read(target, rows)
         if array is None:

@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedward.disk import make_folder, replacing
 from fedward.flare.kits.reading import read_json, reading
-from fedward.storage.disk import make_folder, replacing
 
 
 @dataclass

@@ -18,6 +18,7 @@ from nvflare.apis.fl_context import FLContext
 
 from fedward.annotation.queue import queue_folder, queue_of
 from fedward.code_version import code_version
+from fedward.disk import make_folder, replacing
 from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.kits.reading import read_json
 from fedward.flare.kits.scopes import noise_rules, privacy_ledger
@@ -26,7 +27,6 @@ from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
-from fedward.storage.disk import make_folder, replacing
 
 ANSWERS_FOLDER = "answers"
 """Folder of a site's logs of answers, as in :mod:`fedward.client.site_log`, which imports torch."""

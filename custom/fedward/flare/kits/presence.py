@@ -26,9 +26,9 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 from nvflare.private.defs import CellChannel, CellChannelTopic
 
+from fedward.disk import make_folder, replacing
 from fedward.flare.kits.kit import Kit, open_kit
 from fedward.flare.kits.reading import read_json, reading
-from fedward.storage.disk import make_folder, replacing
 
 RECENT = 45.0
 """Seconds for which a contact counts.

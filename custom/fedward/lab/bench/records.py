@@ -13,13 +13,13 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from fedward import private
 from fedward.config import Experiment
+from fedward.disk import replacing
 from fedward.errors import ConfigError, RunError
 from fedward.evaluation.selection import mean
 from fedward.faults import faults
 from fedward.lab.bench.reference import Reference
 from fedward.lab.bench.study_parts import METRICS, Cell
 from fedward.methods import settings_of
-from fedward.storage.disk import replacing
 
 DIGITS = 5
 """Decimal places of kept values."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
+from fedward.disk import make_folder
 from fedward.errors import ConfigError, RunError
 from fedward.lab.bench.bought import files_with_bought_labels
 from fedward.lab.bench.claims import recorded_under
@@ -28,7 +29,6 @@ from fedward.runs.run import Run
 from fedward.runs.settings import by_dotted_name
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
-from fedward.storage.disk import make_folder
 from fedward.storage.run_folder import RunFolder
 
 _ANOTHER_FOLDER = "Name another folder with --out: a table must not mix them."

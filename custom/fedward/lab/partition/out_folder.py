@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedward.disk import unwritable
 from fedward.errors import ConfigError, DataError, option
 from fedward.lab.partition.all_sites import EVALUATION, POOLED
 from fedward.lab.partition.left_out import LEFT_OUT_FILE, is_left_out_table
@@ -11,7 +12,6 @@ from fedward.lab.partition.wanted import Wanted
 from fedward.sites.data_file import MEASURING_CUT
 from fedward.sites.files import resolved
 from fedward.sites.site_file import SERVER, ManifestSite, read_site_file, site_files
-from fedward.storage.disk import unwritable
 
 
 def require_writable(out: Path) -> None:

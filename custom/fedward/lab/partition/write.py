@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedward.disk import replacing
 from fedward.lab.partition.out_folder import another_cut
 from fedward.lab.partition.pool import Cut, Pool
 from fedward.sites.site_file import SERVER
-from fedward.storage.disk import replacing
 from fedward.yaml_text import write_yaml
 
 

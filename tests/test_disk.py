@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fedward.disk import append, make_new_folder, replacing
 from fedward.errors import ConfigError
 from fedward.inference.whole import appears_whole, require_own_place
-from fedward.storage.disk import append, make_new_folder, replacing
 
 
 @pytest.mark.parametrize("writing", [replacing, appears_whole])
