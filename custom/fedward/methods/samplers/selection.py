@@ -1,13 +1,13 @@
 """Which images a sampler takes by their scores."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from torch import Tensor
 
 from fedward.errors import ConfigError
 
-Id = TypeVar("Id", bound=Hashable)
+Id = TypeVar("Id")
 
 
 def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
@@ -20,31 +20,24 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     Args:
         scores: (N,) finite.
         ids: N distinct ids of the images of D_U^m, in the order of the scores.
-        budget: a^m >= 0.
+        budget: a^m >= 0, which :meth:`~fedward.methods.samplers.base.Sampler.choose` checks, as it
+            does the ids.
 
     Returns:
         min(budget, N) distinct ids by falling score; where equal, in the order given. O(N log N).
 
-    Raises ConfigError: not one score for each id, a negative budget, a repeated id, a score that is
-    NaN or infinite.
+    Raises ConfigError: not one score for each id, or a score that is NaN or infinite.
 
     Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first.
 
     Deviates: eq. (4) leaves out the sum over S, and calls the pool D_m.
     """
-    if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
+    if scores.shape != (len(ids),):
         raise ConfigError(
             "selection.select",
             "Score the images of the pool, each once.",
-            expected=f"one score for each of {len(ids)} ids, and a budget >= 0",
-            found=f"scores {tuple(scores.shape)}, budget {budget}",
-        )
-    if len(set(ids)) != len(ids):
-        raise ConfigError(
-            "selection.select",
-            "Drop the repeated images from the pool.",
-            expected="every id once",
-            found=f"{len(set(ids))} different ones of {len(ids)}",
+            expected=f"one score for each of {len(ids)} ids",
+            found=f"scores {tuple(scores.shape)}",
         )
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
