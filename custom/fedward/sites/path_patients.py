@@ -9,7 +9,7 @@ from fedward.sites.patient_names import patient_names
 from fedward.sites.patient_words import PATIENT_WORDS, are_of_few
 from fedward.sites.split import split_named
 
-_WORDS = "|".join([*(f"{word}s?" for word in PATIENT_WORDS), "sub"])
+_WORDS = "|".join([*(f"{word}s?" for word in sorted(PATIENT_WORDS)), "sub"])
 """Words before the number of a patient, or of what is as good as one."""
 _FEWEST_FOLDERS = 5
 _NUMBER = r"(?:\d[0-9a-z]*|[ _.-]+\(?[a-z]{0,2}\d[0-9a-z]*\)?)"

@@ -2,45 +2,69 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedward.sites.label_texts import without_accents
 
-PATIENT_WORDS = (
-    *("patient", "patientin", "patienten", "patientinnen", "pat", "pt", "pid"),
-    *("patiente", "paciente", "pacient", "pacjent", "paziente"),
-    *("subject", "subj", "sujet", "sujeto", "participant", "person", "individual"),
-    *("proband", "probandin", "probanden", "case", "fall", "mrn", "donor", "animal", "mouse"),
+
+def _words_in(table: Mapping[str, str]) -> frozenset[str]:
+    """Return the words of all lines of a table, which are separated by blanks."""
+    return frozenset(word for line in table.values() for word in line.split())
+
+
+PATIENT_WORDS = _words_in(
+    {
+        "English": "patient pat pt pid subject subj participant person individual case mrn donor",
+        "animals": "animal mouse",
+        "German": "patientin patienten patientinnen proband probandin probanden fall",
+        "French": "patiente sujet",
+        "Spanish": "paciente sujeto",
+        "Italian": "paziente",
+        "Czech": "pacient",
+        "Polish": "pacjent",
+    }
 )
 """Words, in lower case and without accents, for a patient or what is as good as one.
 
 They are singular, or part of a compound such as ``Patientennummer``.
 """
-_OF_ONE_PATIENT = ("lesion", "study", "exam", "accession", "nhs", "ipp", "nhc")
+_OF_ONE_PATIENT = _words_in(
+    {"lesion, visit": "lesion study exam accession", "numbers of patients": "nhs ipp nhc"}
+)
 """Further words for what belongs to one patient, and says so of a column alone."""
-_OF_PERSONS = frozenset(
+_OF_PERSONS = _words_in(
     {
-        *("name", "vorname", "nachname", "surname", "nom", "prenom", "nombre", "apellido"),
-        *("apellidos", "cognome", "dob", "geburtsdatum", "birthdate"),
+        "names, English": "name surname",
+        "names, German": "vorname nachname",
+        "names, French": "nom prenom",
+        "names, Spanish": "nombre apellido apellidos",
+        "names, Italian": "cognome",
+        "birthdays": "dob birthdate geburtsdatum",
     }
 )
 """Words that are the whole name of a column that says whose an image is, or what it shows."""
 _IDS = ("id", "no", "nr", "num", "number", "name", "nummer", "code", "key", "uid", "pseudonym")
 """Words for what tells patients apart."""
-ATTRIBUTE_WORDS = frozenset(
+ATTRIBUTE_WORDS = _words_in(
     {
-        *("sex", "gender", "geschlecht", "sexe", "sesso", "sexo", "age", "alter", "edad"),
-        *("hospital", "clinic", "clinique", "klinik", "site", "center", "centre", "zentrum"),
-        *("camera", "kamera", "device", "scanner", "gerat", "side", "seite", "split", "fold"),
-        *("date", "datum", "year", "jahr"),
+        "sex": "sex gender geschlecht sexe sesso sexo",
+        "age": "age alter edad",
+        "hospital": "hospital clinic clinique klinik site center centre zentrum",
+        "camera": "camera kamera device scanner gerat",
+        "side of the body": "side seite",
+        "part of the data": "split fold",
+        "time": "date datum year jahr",
     }
 )
 """Words, without accents, that name columns with few values that are not labels."""
-_OF_PATIENTS = ATTRIBUTE_WORDS.union(
-    ("weight", "height", "size", "bmi", "birth", "dob", "gewicht", "grosse", "poids", "peso"),
-    ("race", "ethnicity", "country", "history", "comment", "comments", "consent", "count"),
-    ("status", "type", "group", "cohort", "class", "label", "diagnosis", "stage", "grade"),
-    ("position", "orientation", "view"),
+_OF_PATIENTS = ATTRIBUTE_WORDS | _words_in(
+    {
+        "body": "weight height size bmi gewicht grosse poids peso",
+        "person": "birth dob race ethnicity country history",
+        "disease": "status type class label diagnosis stage grade",
+        "picture": "position orientation view",
+        "study": "group cohort consent comment comments count",
+    }
 )
 """Words for what several patients have in common, or what else is said of them."""
 _MOST_IMAGES_OF_ONE = 20
