@@ -60,8 +60,8 @@ class ClassCell(NamedTuple):
     """Class of the style sheet: how dark the cell is, or that it is empty."""
 
 
-class ClassLine(NamedTuple):
-    """A site's images in one split."""
+class ClassCounts(NamedTuple):
+    """A site's images in one split, by class."""
 
     site: str
     cells: Sequence[ClassCell]
@@ -76,7 +76,7 @@ class ClassTable(NamedTuple):
     name: str
     """One of :data:`SPLITS`."""
     title: str
-    lines: Sequence[ClassLine]
+    lines: Sequence[ClassCounts]
     sums: Sequence[int]
     """Images of each class at all sites."""
 
@@ -183,7 +183,7 @@ def _class_table(rows: Sequence[SurveyRow], name: str, classes: int) -> ClassTab
         for images in of_site:
             style = f"level-{shade(images, most)}" if images else "none"
             cells.append(ClassCell(images, style))
-        lines.append(ClassLine(row.site, cells, sum(of_site)))
+        lines.append(ClassCounts(row.site, cells, sum(of_site)))
     sums = [int(total) for total in counts.sum(axis=0)]
     return ClassTable(name, SPLITS[name], lines, sums)
 
