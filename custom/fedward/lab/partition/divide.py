@@ -414,10 +414,30 @@ def splits_of_rows(pool: Pool, strata: Labels, seed: int, apart: SetApart) -> np
             1 or more.
     """
     splits = np.array(pool.splits, "<U5")
+    shares = _shares_apart(pool, apart)
+    if shares:
+        labelled_groups = {pool.groups[row] for row in np.flatnonzero(pool.kinds >= 0)}
+        in_labelled_group = np.array([group in labelled_groups for group in pool.groups], np.bool_)
+        rows = np.flatnonzero(in_labelled_group & (splits == "train"))
+        groups = [pool.groups[row] for row in rows]
+        # Training images come first, as part 0.
+        split_names = np.array(["train", *shares])
+        part_shares = [1 - sum(shares.values()), *shares.values()]
+        splits[rows] = split_names[group_split(groups, strata[rows], part_shares, seed)]
+    splits[(splits != "train") & (pool.kinds < 0)] = ""
+    return splits
+
+
+def _shares_apart(pool: Pool, apart: SetApart) -> dict[str, float]:
+    """Return split -> the share to set apart, of those that the data set does not have.
+
+    Raises:
+        ConfigError: see :func:`splits_of_rows`.
+    """
     default_shares = {"val": Split().val, "test": Split().test}
     shares = {}
     for split, named_share in apart._asdict().items():
-        is_there = (splits == split).any()
+        is_there = split in pool.splits
         if is_there and named_share is not None:
             raise ConfigError(
                 f"{option(split)}: the data set has {split} images of its own",
@@ -430,17 +450,7 @@ def splits_of_rows(pool: Pool, strata: Labels, seed: int, apart: SetApart) -> np
             f"{_shares_text(shares, apart)} nothing to train on",
             "Name shares that sum to less than 1.",
         )
-    if shares:
-        labelled_groups = {pool.groups[row] for row in np.flatnonzero(pool.kinds >= 0)}
-        in_labelled_group = np.array([group in labelled_groups for group in pool.groups], np.bool_)
-        rows = np.flatnonzero(in_labelled_group & (splits == "train"))
-        groups = [pool.groups[row] for row in rows]
-        # Training images come first, as part 0.
-        split_names = np.array(["train", *shares])
-        part_shares = [1 - sum(shares.values()), *shares.values()]
-        splits[rows] = split_names[group_split(groups, strata[rows], part_shares, seed)]
-    splits[(splits != "train") & (pool.kinds < 0)] = ""
-    return splits
+    return shares
 
 
 def _shares_text(shares: Mapping[str, float], apart: SetApart) -> str:
@@ -514,12 +524,32 @@ def check_size(pool: Pool, cut: Cut, remedy: str) -> None:
 def _site_names(values: Collection[str]) -> dict[str, str]:
     """Return value -> site's name, in natural order of the values.
 
-    The name is the value in ASCII, with hyphens for characters that file names should not have.
-
     Raises:
         ConfigError: there are fewer than two values, two of them differ in case alone or give the
             same name, or a name is empty or that of another kind of file.
     """
+    _refuse_spellings_of_one(values)
+    name_of = {value: _site_name(value) for value in sorted(set(values), key=natural)}
+    _refuse_unusable_names(name_of)
+    if len(name_of) < 2:
+        raise ConfigError(
+            option("by"),
+            "Name another column.",
+            expected="a column of two or more values",
+            found=", ".join(map(repr, name_of)) or "none",
+        )
+    return name_of
+
+
+def _site_name(value: str) -> str:
+    """Return a value in ASCII, with hyphens for characters that file names should not have."""
+    # NFKD separates letters from their accents, which ASCII then drops.
+    ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
+
+
+def _refuse_spellings_of_one(values: Collection[str]) -> None:
+    """Raise ConfigError if some values are one value in several spellings, as A and a."""
     alike = undecided(dict.fromkeys(values, 1), {}).alike
     if alike:
         raise ConfigError(
@@ -528,11 +558,10 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
             expected="values that are each written in one way",
             found="; ".join(" beside ".join(texts) for texts in alike),
         )
-    name_of: dict[str, str] = {}
-    for value in sorted(set(values), key=natural):
-        # NFKD separates letters from their accents, which ASCII then drops.
-        ascii_text = normalize("NFKD", value).encode("ascii", "ignore").decode()
-        name_of[value] = re.sub(r"[^A-Za-z0-9._-]+", "-", ascii_text).strip("-.")
+
+
+def _refuse_unusable_names(name_of: Mapping[str, str]) -> None:
+    """Raise ConfigError if the names of some values cannot name a site's file of its own."""
     # Some file systems do not tell capital letters from small ones.
     values_by_name = defaultdict[str, list[str]](list)
     for value, name in name_of.items():
@@ -551,11 +580,3 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
             expected="values each of which can name a site of its own",
             found=f"{'; '.join(unusable):.300}",
         )
-    if len(name_of) < 2:
-        raise ConfigError(
-            option("by"),
-            "Name another column.",
-            expected="a column of two or more values",
-            found=", ".join(map(repr, name_of)) or "none",
-        )
-    return name_of
