@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -134,6 +134,79 @@ def read_npz(
         ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
     file = _read_file(path, faults)
+    used = _used_labels(path, file, classes, choices, faults)
+    chosen = used.chosen
+
+    splits_in_file = file.splits()
+    places_in_splits = file.places_in_splits()
+    # Where images may change their splits, they are counted through all of them.
+    indices = list(range(len(splits_in_file))) if resplit else places_in_splits
+    splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
+    ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
+
+    named_groups, notes_of_groups = _named_groups(file, chosen.rows)
+    # An image without a group is one of its own.
+    groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
+    columns = {name: file.of_all(file.columns.texts(name)) for name in file.columns.names}
+    used_columns = frozenset(file.columns.of_groups[:1])
+    _refuse_torn_patients(path, columns, used_columns, groups)
+    check_groups(f"{path}", groups, splits)
+
+    places = _Places.of(splits_in_file, places_in_splits, chosen.rows)
+    return Pool(
+        name=path.stem,
+        classes=chosen.classes,
+        labels=chosen.labels,
+        groups=[groups[row] for row in chosen.rows],
+        splits=[splits[row] for row in chosen.rows],
+        side=file.side,
+        channels=file.channels,
+        listing=partial(_listing, path, used.class_of, places, resplit),
+        columns={name: [texts[row] for row in chosen.rows] for name, texts in columns.items()},
+        used_columns=used_columns,
+        grouped=any(named_groups),
+        notes=(*used.notes, *notes_of_groups),
+        open_images=partial(_opened, file.images, ids, chosen.rows),
+        origins=[Origin(ids[row]) for row in chosen.rows],
+        left_out=tuple(
+            LeftOutImage(Origin(ids[row]), _why_left_out(used.of_all[row]))
+            for row in sorted(set(range(len(ids))).difference(chosen.rows))
+        ),
+    )
+
+
+def _read_file(path: Path, faults: Faults) -> _File:
+    """Return the arrays of a file.
+
+    Raises:
+        DataError: it cannot be read, or its arrays cannot be used; the text has all faults.
+    """
+    with refusing_broken_bytes(f"{path}", "an npz file of arrays"):
+        prefixes = _prefixes(array_names(path))
+    columns = NpzColumns(path, f"{path}", prefixes)
+    label_names = columns.value_names("label")
+    images, labels_of_splits = _images_and_labels(path, prefixes, label_names, faults)
+    with faults.noted():
+        columns.check_lengths()
+    faults.refuse()
+    return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
+
+
+class _UsedLabels(NamedTuple):
+    """Which labels of a file are used, and as which classes."""
+
+    of_all: Labels
+    """(N,) numbers of classes, or (N, C) answers to findings, of all images of the file."""
+    chosen: Classes
+    class_of: Mapping[int, str]
+    """Number in the file -> class, empty for none; see :func:`_class_of`."""
+    notes: Sequence[str]
+
+
+def _used_labels(
+    path: Path, file: _File, classes: Sequence[str], choices: LabelChoices, faults: Faults
+) -> _UsedLabels:
+    """Return which labels are used; see :func:`read_npz` for the arguments and errors."""
     labels, one_hot_notes = _without_one_hot(file.labels, choices)
     meanings: dict[int, str] = {}
     are_unnamed_numbers = labels.ndim == 1 and file.label_names is None
@@ -156,64 +229,19 @@ def read_npz(
     notes = [*one_hot_notes, *chosen.notes]
     if not classes and file.label_names is None:
         notes.append(f"The labels are numbers. {option('classes')} names them, in this order.")
-
-    splits_in_file = file.splits()
-    places_in_splits = file.places_in_splits()
-    # Where images may change their splits, they are counted through all of them.
-    indices = list(range(len(splits_in_file))) if resplit else places_in_splits
-    splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
-    groups_in_file = file.columns.groups()
-    named_groups = file.of_all(groups_in_file.by_prefix)
-    notes += _group_notes(file)
-    notes += _further_groups_note(file, named_groups, groups_in_file.further_columns)
-    notes += alone_note([named_groups[row] for row in chosen.rows])
-    ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
-    # An image without a group is one of its own.
-    groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
-    columns = {name: file.of_all(file.columns.texts(name)) for name in file.columns.names}
-    used_columns = frozenset(file.columns.of_groups[:1])
-    _refuse_torn_patients(path, columns, used_columns, groups)
-    check_groups(f"{path}", groups, splits)
-
-    class_of = _class_of(name_of, chosen.classes, multi_label)
-    places = _Places.of(splits_in_file, places_in_splits, chosen.rows)
-    return Pool(
-        name=path.stem,
-        classes=chosen.classes,
-        labels=chosen.labels,
-        groups=[groups[row] for row in chosen.rows],
-        splits=[splits[row] for row in chosen.rows],
-        side=file.side,
-        channels=file.channels,
-        listing=partial(_listing, path, class_of, places, resplit),
-        columns={name: [texts[row] for row in chosen.rows] for name, texts in columns.items()},
-        used_columns=used_columns,
-        grouped=any(named_groups),
-        notes=tuple(notes),
-        open_images=partial(_opened, file.images, ids, chosen.rows),
-        origins=[Origin(ids[row]) for row in chosen.rows],
-        left_out=tuple(
-            LeftOutImage(Origin(ids[row]), _why_left_out(labels[row]))
-            for row in sorted(set(range(len(ids))).difference(chosen.rows))
-        ),
-    )
+    return _UsedLabels(labels, chosen, _class_of(name_of, chosen.classes, multi_label), notes)
 
 
-def _read_file(path: Path, faults: Faults) -> _File:
-    """Return the arrays of a file.
-
-    Raises:
-        DataError: it cannot be read, or its arrays cannot be used; the text has all faults.
-    """
-    with refusing_broken_bytes(f"{path}", "an npz file of arrays"):
-        prefixes = _prefixes(array_names(path))
-    columns = NpzColumns(path, f"{path}", prefixes)
-    label_names = columns.value_names("label")
-    images, labels_of_splits = _images_and_labels(path, prefixes, label_names, faults)
-    with faults.noted():
-        columns.check_lengths()
-    faults.refuse()
-    return _File(prefixes, images, _joined(path, labels_of_splits), columns, label_names)
+def _named_groups(file: _File, used_rows: Sequence[int]) -> tuple[list[str], list[str]]:
+    """Return what each image of a file stays together with, empty for nothing, and notes of it."""
+    in_file = file.columns.groups()
+    groups = file.of_all(in_file.by_prefix)
+    notes = [
+        *_group_notes(file),
+        *_further_groups_note(file, groups, in_file.further_columns),
+        *alone_note([groups[row] for row in used_rows]),
+    ]
+    return groups, notes
 
 
 def _refuse_torn_patients(
