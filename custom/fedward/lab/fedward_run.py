@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedward.console.events import ClosingLine, Events
     from fedward.lab.simulation import Simulation
     from fedward.paper_jobs import PaperJob
+    from fedward.storage.run_folder import RunFolder
 
 _NOTHING_TRAINED = "Nothing was trained. Start it again with the same command."
 _PATIENCE = 10.0
@@ -45,6 +46,18 @@ _HANDLERS: Mapping[int, Callable[[int, FrameType | None], object]] = {
     signal.SIGTERM: terminated,
 }
 """Signal -> its usual handler in a command."""
+_FOR_NEW_RUNS = (
+    "out",
+    "set",
+    "init",
+    "allow_missing",
+    "paper",
+    "sites",
+    "without",
+    "unmeasured",
+    "show",
+)
+"""Options that a run which goes on does not take."""
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -365,29 +378,7 @@ def _resume(options: argparse.Namespace) -> int:
     from fedward.runs.standing import resuming, site_files_of
     from fedward.storage.run_folder import RunFolder, is_unbegun
 
-    for_new_runs = (
-        "out",
-        "set",
-        "init",
-        "allow_missing",
-        "paper",
-        "sites",
-        "without",
-        "unmeasured",
-        "show",
-    )
-    given = ["a job"] if options.job else []
-    for name in for_new_runs:
-        value = getattr(options, name)
-        if value is not None and value is not False and value != []:
-            given.append(f"--{name.replace('_', '-')}")
-    if given:
-        raise ConfigError(
-            "fedward run --resume",
-            "A run goes on with the settings it was started with; start a new one for others.",
-            expected="the run folder alone",
-            found=" and ".join(given),
-        )
+    _refuse_options_of_new_runs(options)
     options.out = options.resume
     if is_unbegun(options.out):
         raise RunError(
@@ -397,11 +388,7 @@ def _resume(options: argparse.Namespace) -> int:
     run = RunFolder.reopen(options.out)
     options.hint = lambda: _hint(options)
     if run.finished:
-        listener = _program_listener(options)
-        if listener:
-            listener.closing(options.out, run.info.summary)
-        else:
-            print(f"finished already: {options.out / 'report.html'}")
+        _print_end(options, run)
         return 0
     if not options.site_files and site_files_of(options.out, run.info) is not None:
         raise ConfigError(
@@ -418,6 +405,31 @@ def _resume(options: argparse.Namespace) -> int:
         workers=options.workers,
     )
     return _run_here(options, simulation, resume=True)
+
+
+def _refuse_options_of_new_runs(options: argparse.Namespace) -> None:
+    """Raise ConfigError if a run is to be resumed with options that only a new one takes."""
+    given = ["a job"] if options.job else []
+    for name in _FOR_NEW_RUNS:
+        value = getattr(options, name)
+        if value is not None and value is not False and value != []:
+            given.append(f"--{name.replace('_', '-')}")
+    if given:
+        raise ConfigError(
+            "fedward run --resume",
+            "A run goes on with the settings it was started with; start a new one for others.",
+            expected="the run folder alone",
+            found=" and ".join(given),
+        )
+
+
+def _print_end(options: argparse.Namespace, run: "RunFolder") -> None:
+    """Print the end of a run that has finished already."""
+    listener = _program_listener(options)
+    if listener:
+        listener.closing(options.out, run.info.summary)
+    else:
+        print(f"finished already: {options.out / 'report.html'}")
 
 
 def _note(options: argparse.Namespace, text: str) -> None:
