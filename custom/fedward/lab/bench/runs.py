@@ -98,19 +98,24 @@ class Bench:
             for cell in references:
                 if cell.seed == seed:
                     calls[f"references of {cell}"] = partial(run_references, self, cell)
-        run_all(calls, workers, {str(cell): self._runs_after(cell) for cell in missing})
+        run_all(calls, workers, self._run_after(missing))
 
-    def _runs_after(self, cell: Cell) -> list[str]:
-        """Return the names of the cells that must have ended before a cell begins.
+    def _run_after(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
+        """Return name of a cell -> names of the cells that must have ended before it begins.
 
         Its weights or labels come from some. The report of the page's own row shows others, unless
         they begin with that row themselves.
         """
         stage_of = {row: stage for stage, rows in enumerate(self.study.stages()) for row in rows}
-        in_report = [
-            other for other in self._baselines(cell) if stage_of[other.row] <= stage_of[cell.row]
-        ]
-        return [str(other) for other in (*self._begins_with(cell), *in_report)]
+        after = {}
+        for cell in cells:
+            in_report = [
+                other
+                for other in self._baselines(cell)
+                if stage_of[other.row] <= stage_of[cell.row]
+            ]
+            after[str(cell)] = [str(other) for other in (*self._begins_with(cell), *in_report)]
+        return after
 
     def require_known_changes(self) -> None:
         """Raise ConfigError if ``changes`` has a setting that no row's method has."""
