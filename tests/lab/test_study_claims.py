@@ -346,6 +346,29 @@ def test_a_table_says_of_how_many_seeds_twice_the_rounds_ran() -> None:
     assert "convergence, by the mean of 1 to 2 seeds" in further_tables(results_of(study, lines))
 
 
+def test_rows_that_have_not_shown_convergence_stand_in_a_line_for_each_variant() -> None:
+    """Variants of the same rows share a line; a study without variants has one sentence."""
+    lines = lines_of(CLAIMED)
+    for cell in [cell for cell in lines if cell.doubled and cell.row != "upper"]:
+        del lines[cell]
+    results = results_of(CLAIMED, lines)
+    rows = "*FedAvg, few labels*, *SSFL*."
+    assert f"\n- **Convergence**: not shown for {rows}" in notes(results, [results])
+    study = study_of(variants={**GRID, "c": {"title": "2-2"}})
+    undoubled = {("a", "lower"), ("a", "ssfl"), ("b", "ssfl"), ("c", "lower"), ("c", "ssfl")}
+    lines = {
+        cell: record
+        for cell, record in lines_of(study).items()
+        if not (cell.doubled and cell[:2] in undoubled)
+    }
+    results = results_of(study, lines)
+    assert (
+        "\n- **Convergence**: not shown for these rows:\n"
+        f"    - *3-1; 2-2*: {rows}\n"
+        "    - *1-3*: *SSFL*."
+    ) in notes(results, [results])
+
+
 def test_twice_the_rounds_are_for_seeds_that_run() -> None:
     with pytest.raises(ValueError, match="doubled names 7, which the study's seeds lack"):
         study_of(doubled=[1, 7])

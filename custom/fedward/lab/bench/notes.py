@@ -1,6 +1,7 @@
 """What the numbers of a study support: intervals, regime, bounds, convergence, and its claims."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from fedward.lab.bench.bounds import NOT_APART, upper_bound
 from fedward.lab.bench.by_group import half_width_over_groups
@@ -22,6 +23,7 @@ from fedward.lab.bench.markdown import Table, metric_name
 from fedward.lab.bench.records import Record
 from fedward.lab.bench.repetition import data_varied
 from fedward.lab.bench.results import Results, chosen_value
+from fedward.lab.bench.study_parts import RowOfVariant
 from fedward.lab.bench.verdicts import sentences
 
 
@@ -101,9 +103,9 @@ def _regime_note(results: Results) -> str:
     if len(by_reason) == 1 and all(refusals.values()):
         (reason,) = by_reason
         return f"**Regime**: {reason}, so nothing is concluded on methods."
-    lines = [f"    - *{'; '.join(titles)}*: {reason}." for reason, titles in by_reason.items()]
     where = "" if all(refusals.values()) else " in these variants"
-    return "\n".join([f"**Regime**: nothing is concluded on methods{where}:", *lines])
+    lines = [f"**Regime**: nothing is concluded on methods{where}:", *_lines(by_reason)]
+    return "\n".join(lines)
 
 
 def _unknown_bounds_note(results: Results) -> str:
@@ -136,7 +138,7 @@ def _upper_bound_note(results: Results) -> str:
 def _convergence_note(results: Results) -> str:
     """Return the rows whose convergence is not shown."""
     study = results.study
-    not_shown: list[str] = []
+    not_shown: dict[RowOfVariant, str] = {}
     trained_rows = 0
     for variant, row in results.rows_that_ran():
         records = results.repetitions(variant, row)
@@ -145,11 +147,11 @@ def _convergence_note(results: Results) -> str:
         if any(record.rounds > 1 for record in records):
             trained_rows += 1
         if NOT_SHOWN in texts:
-            not_shown.append(f"*{study.name_of(variant, row)}*")
+            not_shown[variant, row] = f"*{study.rows[row].title}*"
     if not not_shown:
         return ""
     if len(not_shown) < trained_rows:
-        return f"**Convergence**: not shown for {_listed(not_shown)}."
+        return f"**Convergence**: not shown for {_of_rows(results, not_shown)}"
     return f"**Convergence**: shown for no row that trains, as {_lacking(results)}."
 
 
@@ -200,7 +202,7 @@ def _withheld_values(results: Results) -> str:
 
 def _start_note(results: Results) -> str:
     """Return the rows for which validation chose the model before training, as far as lines say."""
-    parts = []
+    chosen: dict[RowOfVariant, str] = {}
     for variant, row in results.rows_that_ran():
         records = results.repetitions(variant, row)
         at_start = [
@@ -209,13 +211,13 @@ def _start_note(results: Results) -> str:
             if record.best_round and not any(record.best_round.values())
         ]
         if at_start:
-            title = results.study.name_of(variant, row)
-            parts.append(f"*{title}* ({len(at_start)} of {len(records)} repetitions)")
-    if not parts:
+            title = results.study.rows[row].title
+            chosen[variant, row] = f"*{title}* ({len(at_start)} of {len(records)} repetitions)"
+    if not chosen:
         return ""
     return (
         "**Start**: validation chose the model before training, whose values are shown, for "
-        f"{', '.join(parts)}."
+        f"{_of_rows(results, chosen)}"
     )
 
 
@@ -227,6 +229,28 @@ def _lacking(results: Results) -> str:
             "rounds as well"
         )
     return "none ran with twice the rounds as well"
+
+
+def _of_rows(results: Results, text_of: Mapping[RowOfVariant, str]) -> str:
+    """Return texts on rows as the end of a sentence, in a line for each variant if it has a title.
+
+    Args:
+        results: of the study.
+        text_of: (variant, row) -> text on the row, one or more.
+    """
+    of_variants = {
+        variant: ", ".join(text for (other, _), text in text_of.items() if other == variant)
+        for variant in results.study.variants
+    }
+    by_text = _titles_by_text(results, of_variants)
+    if not any(chain.from_iterable(by_text.values())):
+        return f"{', '.join(by_text)}."
+    return "\n".join(["these rows:", *_lines(by_text)])
+
+
+def _lines(by_text: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line of an inner list for each text, behind the titles of its variants."""
+    return [f"    - *{'; '.join(titles)}*: {text}." for text, titles in by_text.items()]
 
 
 def _by_text(results: Results, text_of: Mapping[str, str]) -> str:
