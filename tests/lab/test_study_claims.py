@@ -573,15 +573,20 @@ def test_without_validation_nothing_chooses_an_upper_bound() -> None:
 
 def test_a_falling_curve_is_named_in_its_row() -> None:
     curve = replace(lines_of(CLAIMED)[Cell("all", "ssfl", 1)].curve, val=(0.1, 0.9, *(0.5,) * 6))
-    falling = changed(lines_of(CLAIMED), "ssfl", curve=curve)
+    falling = changed(lines_of(CLAIMED), "ssfl", curve=curve, best_round={"site-1": 2})
     for cell, record in falling.items():
         if record.row == "ssfl":
             last = {name: value - 0.03 for name, value in record.test["global"].items()}
             falling[cell] = replace(record, test={**record.test, "last": last})
     (row,) = (r for r in value_table(results_of(CLAIMED, falling)).splitlines() if "SSFL" in r)
     assert row.endswith("| falls: Accuracy -0.030, Macro F1 -0.030 |")
-    late = replace(curve, val=(*(0.5,) * 7, 0.9))
-    assert "falls" not in value_table(results_of(CLAIMED, changed(falling, "ssfl", curve=late)))
+    late = changed(
+        falling,
+        "ssfl",
+        curve=replace(curve, val=(*(0.5,) * 7, 0.9)),
+        best_round={"site-1": 8},
+    )
+    assert "falls" not in value_table(results_of(CLAIMED, late))
 
 
 def test_a_metric_refused_elsewhere_is_refused_on_the_same_runs() -> None:
@@ -713,6 +718,7 @@ def test_studies_on_a_page_are_judged_together(
     assert "in the same runs of *Three rows*." in page.read_text()
 
     capsys.readouterr()
+    add_records(tmp_path / "bounded.jsonl", lines_of(CLAIMED).values())
     write_study(tmp_path, "loose", study_of(title="Loose", upper="", lower=""))
     assert called("bounded", "--verify") == 2, "a claim fewer would soften the correction"
     assert "loose.jsonl, all lower seed 1: expected a result recorded" in capsys.readouterr().err

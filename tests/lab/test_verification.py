@@ -302,9 +302,38 @@ def of_better_sites_and_best_round(record: Record) -> Record:
     return with_test(with_best_round(record), f1_macro=record.test["global"]["f1_macro"] + 0.01)
 
 
+def of_a_round_that_is_best_on_test_images(record: Record) -> Record:
+    """Return a line whose round 3 has better test values, and worse validation values."""
+    curve = record.curve
+    better = record.test["global"]["f1_macro"] + 0.1
+    values = {metric: (*line[:2], better, *line[3:]) for metric, line in curve.test.items()}
+    val = (*curve.val[:2], curve.val[2] - 0.1, *curve.val[3:])
+    chosen = with_best_round(replace(record, curve=replace(curve, val=val, test=values)), 3)
+    return replace(
+        with_test(chosen, **dict.fromkeys(record.sites["site-1"].keys() - {"images"}, better)),
+        best_val=val[2],
+    )
+
+
+def of_a_start_that_is_not_best(record: Record) -> Record:
+    return replace(with_best_round(record, 0), best_val=record.curve.val[0] - 0.01)
+
+
+def of_two_best_rounds(record: Record) -> Record:
+    return replace(of_better_sites_and_best_round(record), best_round={"site-1": 4, "site-2": 5})
+
+
+def of_no_best_round(record: Record) -> Record:
+    return replace(of_better_sites_and_best_round(record), best_round={})
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [
+        (of_a_round_that_is_best_on_test_images, "best on validation images, .* found round 3, w"),
+        (of_a_start_that_is_not_best, "best on validation images, with 0.6.* found round 0, with"),
+        (of_two_best_rounds, "expected one best round of all sites, found 4, 5"),
+        (of_no_best_round, "expected one best round of all sites, found none"),
         (of_better_last_rounds, "expected f1_macro of the last rounds to be that of the curve, 0."),
         (of_no_test_curve, "accuracy of the last rounds to be that of the curve, none, found 0."),
         (of_a_round_that_was_not_evaluated, "value of round 9 to be that of the curve, none"),
@@ -321,6 +350,18 @@ def test_values_of_a_run_are_on_its_curve(change: Any, found: str, tmp_path: Pat
         verify(STUDY, {**lines, cell: honest}, tmp_path)
     with pytest.raises(ConfigError, match=found):
         verify(STUDY, {**lines, cell: change(lines[cell])}, tmp_path)
+
+
+def test_sites_alone_have_each_its_own_best_round(tmp_path: Path) -> None:
+    """Their curve is a mean, of which no single round need be the best."""
+    rows = {**ROWS, "alone": {**ROWS["lower"], "title": "alone", "alone": True}}
+    study = study_of(rows=rows)
+    lines = lines_of(study, {"alone": 0.6})
+    for kind in references_on("pixels", ("few", "all")):
+        lines |= reference(study, [0.4] * len(SEEDS), kind)
+    cell = Cell("all", "alone", 2)
+    lines[cell] = of_two_best_rounds(lines[cell])
+    assert verify(study, lines, tmp_path).startswith(f"{len(lines)} results have")
 
 
 def test_a_reference_has_no_last_rounds_of_its_own(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ def line(study: Study, cell: Cell, value: float, rounds: int = 8) -> Record:
         repetition="data and weights",
         cut=ImageDigests(f"test {cell.seed}", f"labels {cell.seed}"),
         by_group={name: {"deviation": 0.01} for name in METRICS},
+        best_round={"site-1": rounds},
+        best_val=value,
     )
     return recorded_under(study, made)
 
@@ -107,7 +109,8 @@ def reference(
         (first,) = reference_cells(study, [cell])
         made = line(study, first, value, rounds=1)
         settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
-        lines[cell] = replace(made, row=cell.row, reference=kind, settings=settings)
+        of_reference = {"reference": kind, "settings": settings, "best_round": {}, "best_val": None}
+        lines[cell] = replace(made, row=cell.row, **of_reference)
     return lines
 
 

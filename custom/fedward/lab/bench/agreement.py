@@ -9,23 +9,26 @@ from fedward.lab.bench.records import DIGITS, Record, values_of_sites
 
 _ROUNDING = 2e-5
 """By how much a mean of recorded values may differ from a recorded mean."""
+_RECORD_AGAIN = "Record the run again, or delete its line and run the study again."
 
 
-def require_agreement(file: Path, record: Record) -> None:
+def require_agreement(file: Path, record: Record, *, alone: bool) -> None:
     """Refuse a line of which one value does not follow from others.
 
     Args:
         file: of the line.
         record: of a run or a reference.
+        alone: whether it is of a row whose sites train alone, each with a best round of its own.
 
     Raises:
         ConfigError: test values are not the means of those of the sites, values of the last rounds
-            are not the means of the curve's end, or values of the best round are not on the curve.
+            are not the means of the curve's end, values of the best round are not on the curve, or
+            that round is not the best one.
     """
     _require_means_of_sites(file, record)
     if not record.reference:
         _require_last_rounds(file, record)
-        _require_best_round(file, record)
+        _require_best_round(file, record, alone)
 
 
 def _require_means_of_sites(file: Path, record: Record) -> None:
@@ -69,17 +72,34 @@ def _require_last_rounds(file: Path, record: Record) -> None:
             )
 
 
-def _require_best_round(file: Path, record: Record) -> None:
-    """Refuse values of a run's best round that are not those of its curve there.
+def _require_best_round(file: Path, record: Record, alone: bool) -> None:
+    """Refuse a best round that is not the best on validation, or values that the curve lacks there.
 
-    Older lines do not name the round. The curve lacks the model before training, and is a mean over
-    sites, of which those that are alone may choose different rounds.
+    Older lines do not name the round, and do not keep what their study was judged by. The curve
+    lacks the model before training, and is a mean over sites, of which those that are alone may
+    choose different rounds.
     """
-    if len(set(record.best_round.values())) != 1:
+    rounds = sorted(set(record.best_round.values()))
+    if not rounds and not record.judged_by:
         return
-    (round_,) = set(record.best_round.values())
-    if round_ == 0:
+    if not rounds or (len(rounds) > 1 and not alone):
+        raise ConfigError(
+            f"{file}, {record.cell}",
+            _RECORD_AGAIN,
+            expected="one best round of all sites",
+            found=", ".join(map(str, rounds)) or "none",
+        )
+    if len(rounds) > 1:
         return
+    (round_,) = rounds
+    if round_ > 0:
+        _require_on_curve(file, record, round_)
+    if not alone:
+        _require_best_on_validation(file, record, round_)
+
+
+def _require_on_curve(file: Path, record: Record, round_: int) -> None:
+    """Refuse values of a run's best round that are not those of its curve there."""
     on_validation = dict(zip(record.curve.round, record.curve.val, strict=False))
     _require_equal(
         file,
@@ -100,6 +120,21 @@ def _require_best_round(file: Path, record: Record) -> None:
             )
 
 
+def _require_best_on_validation(file: Path, record: Record, round_: int) -> None:
+    """Refuse a best round with a lower validation value than a round with as many labels.
+
+    A round that was chosen by its test value would make the row too good.
+    """
+    largest = max(record.curve.val_since_labels, default=0.0)
+    if record.best_val is None or record.best_val < largest:
+        raise ConfigError(
+            f"{file}, {record.cell}",
+            _RECORD_AGAIN,
+            expected=f"the round that is best on validation images, with {_digits(largest)}",
+            found=f"round {round_}, with {_digits(record.best_val)}",
+        )
+
+
 def _require_equal(
     file: Path, record: Record, name: str, *, on_curve: float | None, value: float | None
 ) -> None:
@@ -108,7 +143,7 @@ def _require_equal(
     if on_curve is None or value is None or not abs(on_curve - value) <= _ROUNDING:
         raise ConfigError(
             f"{file}, {record.cell}",
-            "Record the run again, or delete its line and run the study again.",
+            _RECORD_AGAIN,
             expected=f"{name} to be that of the curve, {_digits(on_curve)}",
             found=_digits(value),
         )

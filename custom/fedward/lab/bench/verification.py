@@ -46,7 +46,8 @@ def verified_records(work: "Bench") -> str:
     for record in records.values():
         _require_current(work, record)
         _require_rounds(work, record)
-        require_agreement(work.file, record)
+        alone = not record.reference and work.study.rows[record.row].alone
+        require_agreement(work.file, record, alone=alone)
     compared = check_records(work.file, work.finished_runs)
     return (
         f"{len(records)} results have the study's settings, "
