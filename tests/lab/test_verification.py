@@ -1,6 +1,7 @@
 """What ``--verify`` refuses to who would change recorded lines, or the study behind them."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,12 +25,14 @@ from fedward.lab.bench.results import Results
 from fedward.lab.bench.runs import Bench
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import Cell
+from fedward.lab.bench.tables import value_table
 from fedward.lab.bench.verification import verified_records
 from recorded import (
     RAW_PIXELS,
     ROWS,
     SEEDS,
     bare,
+    flat,
     line,
     lines_of,
     reference,
@@ -220,18 +223,12 @@ def of_better_images(record: Record) -> Record:
     return replace(record, test={"global": better, "last": better})
 
 
-def of_no_number(record: Record) -> Record:
-    unknown = {**record.test["global"], "accuracy": float("nan")}
-    return replace(record, test={**record.test, "global": unknown})
-
-
 @pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
 @pytest.mark.parametrize(
     ("change", "found"),
     [
         (without_sites, "no value without sites"),
         (of_better_images, "expected pooled to be the mean of its sites"),
-        (of_no_number, "expected accuracy to be the mean of its sites"),
     ],
 )
 def test_values_are_those_that_the_sites_give(
@@ -244,13 +241,17 @@ def test_values_are_those_that_the_sites_give(
         verify(STUDY, {**lines, cell: change(lines[cell])}, tmp_path)
 
 
+def of_rounds(record: Record, rounds: int) -> Record:
+    return replace(record, rounds=rounds, curve=flat(record.curve.val[0], rounds))
+
+
 @pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
 def test_rounds_are_those_of_the_settings(row: str, tmp_path: Path) -> None:
     """A row of a single round would need no run of twice the rounds to have converged."""
     lines = all_lines(STUDY)
     cell = Cell("all", row, 2)
     rounds = 8 if row == "ssfl" else 1
-    lines[cell] = replace(lines[cell], rounds=9 - rounds)
+    lines[cell] = of_rounds(lines[cell], 9 - rounds)
     found = rf"{row} seed 2: expected {rounds} rounds?, found {9 - rounds}\."
     with pytest.raises(ConfigError, match=found):
         verify(STUDY, lines, tmp_path)
@@ -268,7 +269,7 @@ def test_rounds_of_a_removed_row_are_those_of_its_recorded_settings(tmp_path: Pa
     assert verify(study, lines, tmp_path).startswith(f"{len(lines)} results have")
     cell = Cell("all", "ssfl", 2)
     with pytest.raises(ConfigError, match="expected 8 rounds, found 1"):
-        verify(study, {**lines, cell: replace(lines[cell], rounds=1)}, tmp_path)
+        verify(study, {**lines, cell: of_rounds(lines[cell], 1)}, tmp_path)
 
 
 def with_best_round(record: Record, round_: int = 5, **changes: Any) -> Record:
@@ -368,9 +369,10 @@ def test_a_reference_has_no_last_rounds_of_its_own(tmp_path: Path) -> None:
     lines = all_lines(STUDY)
     cell = Cell("all", "reference pixels svm pooled all", 2)
     last = {**lines[cell].test["last"], "accuracy": 0.1}
-    lines[cell] = replace(lines[cell], test={**lines[cell].test, "last": last})
-    with pytest.raises(ConfigError, match="a reference with one value of each metric"):
-        verify(STUDY, lines, tmp_path)
+    several = replace(lines[cell], test={**lines[cell].test, "last": last})
+    for changed in (several, replace(lines[cell], best_val=0.9)):
+        with pytest.raises(ConfigError, match="a reference with one value of each metric"):
+            verify(STUDY, {**lines, cell: changed}, tmp_path)
 
 
 def test_a_reference_has_one_line_in_a_repetition(tmp_path: Path) -> None:
@@ -466,6 +468,62 @@ def test_references_see_the_images_of_few_labels_wherever_that_row_stands() -> N
     study = study_of(**{**SPLIT, "rows": rows})
     cells = reference_cells(study, [Cell("all", "upper", 3)])
     assert [study.folder(cell) for cell in cells] == ["seed-3/few"]
+
+
+@pytest.mark.parametrize("protocol", ["global", "last"])
+@pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
+def test_a_line_without_a_metric_of_the_study_is_named(
+    row: str, protocol: str, tmp_path: Path
+) -> None:
+    lines = all_lines(STUDY)
+    cell = Cell("all", row, 2)
+    values = dict(lines[cell].test[protocol])
+    del values["f1_macro"]
+    lines[cell] = replace(lines[cell], test={**lines[cell].test, protocol: values})
+    found = f"result of {cell}: expected a test value of f1_macro, found none"
+    with pytest.raises(ConfigError, match=found):
+        verify(STUDY, lines, tmp_path)
+    if protocol == "global":
+        with pytest.raises(ConfigError, match=found):
+            value_table(results_of(STUDY, lines))
+
+
+def test_the_metric_that_chose_a_round_is_that_of_the_settings(tmp_path: Path) -> None:
+    lines = all_lines(STUDY)
+    cell = Cell("all", "ssfl", 2)
+    lines[cell] = replace(lines[cell], metric="accuracy")
+    with pytest.raises(ConfigError, match="chosen by f1_weighted, found one by accuracy"):
+        verify(STUDY, lines, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "found"),
+    [
+        (("test", "global", "accuracy"), math.nan, "not a finite number"),
+        (("by_group", "accuracy", "deviation"), math.inf, "not a finite number"),
+        (("seconds",), math.nan, "not a finite number"),
+        (("curve", "val"), [0.5, 0.5], "a curve with another number of values than of rounds"),
+        (("curve", "labels"), [10, 20], "a curve with another number of values than of rounds"),
+        (("curve", "test", "accuracy"), [0.5] * 9, "another number of values than of rounds"),
+        (("curve", "round"), list(range(2, 10)), "a curve with other rounds than 1 to 8"),
+        (("test",), {"global": {}}, "test values without last or global"),
+        (("sites",), {"site-1": {"accuracy": 0.5}}, "a site without its number of images"),
+        (("by_group",), {"accuracy": {}}, "groups of test images without a deviation"),
+    ],
+    ids=lambda given: ".".join(given) if isinstance(given, tuple) else None,
+)
+def test_a_line_that_no_table_could_show_is_refused(
+    part: tuple[str, ...], value: object, found: str, tmp_path: Path
+) -> None:
+    fields = asdict(line(STUDY, Cell("all", "ssfl", 1), 0.5))
+    parent = fields
+    for name in part[:-1]:
+        parent = parent[name]
+    parent[part[-1]] = value
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(fields))
+    with pytest.raises(RunError, match=rf"results\.jsonl, line 1: expected a result, .*{found}"):
+        read_records(file)
 
 
 def test_a_second_line_of_a_cell_is_refused(tmp_path: Path) -> None:

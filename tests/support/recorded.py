@@ -78,9 +78,12 @@ def bare(cell: Cell) -> Record:
 def line(study: Study, cell: Cell, value: float, rounds: int = 8) -> Record:
     """Return a line of one site whose every metric has one value, of images that differ by seed."""
     values = dict.fromkeys(METRICS, value)
+    settings = study.experiment(cell).model_dump(mode="json")
     made = replace(
         bare(cell),
-        settings=study.experiment(cell).model_dump(mode="json"),
+        settings=settings,
+        audit=f"end of the log of {cell}",
+        metric=settings["key_metric"],
         rounds=rounds,
         curve=flat(value, rounds),
         test={"global": values, "last": values},
@@ -109,8 +112,15 @@ def reference(
         (first,) = reference_cells(study, [cell])
         made = line(study, first, value, rounds=1)
         settings = reference_settings(Bench(study, Path(), Path(), Path(), {}), first)
-        of_reference = {"reference": kind, "settings": settings, "best_round": {}, "best_val": None}
-        lines[cell] = replace(made, row=cell.row, **of_reference)
+        lines[cell] = replace(
+            made,
+            row=cell.row,
+            reference=kind,
+            settings=settings,
+            audit="",
+            best_round={},
+            best_val=None,
+        )
     return lines
 
 

@@ -21,10 +21,18 @@ def require_agreement(file: Path, record: Record, *, alone: bool) -> None:
         alone: whether it is of a row whose sites train alone, each with a best round of its own.
 
     Raises:
-        ConfigError: test values are not the means of those of the sites, values of the last rounds
-            are not the means of the curve's end, values of the best round are not on the curve, or
-            that round is not the best one.
+        ConfigError: the metric that chose a round is not that of the settings, test values are not
+            the means of those of the sites, values of the last rounds are not the means of the
+            curve's end, values of the best round are not on the curve, or that round is not the
+            best one.
     """
+    if record.metric != record.settings["key_metric"]:
+        raise ConfigError(
+            f"{file}, {record.cell}",
+            _RECORD_AGAIN,
+            expected=f"a round that was chosen by {record.settings['key_metric']}",
+            found=f"one by {record.metric}",
+        )
     _require_means_of_sites(file, record)
     if not record.reference:
         _require_last_rounds(file, record)
@@ -39,8 +47,7 @@ def _require_means_of_sites(file: Path, record: Record) -> None:
     given = values_of_sites(record.sites)
     for metric, value in record.test["global"].items():
         of_sites = given.get(metric)
-        # Whatever is no number is not near one either.
-        if of_sites is None or not abs(of_sites - value) <= _ROUNDING:
+        if of_sites is None or abs(of_sites - value) > _ROUNDING:
             raise ConfigError(
                 f"{file}, {record.cell}",
                 "Run the study again; fit a reference again by deleting its line.",
@@ -49,12 +56,13 @@ def _require_means_of_sites(file: Path, record: Record) -> None:
                 else f"{metric} to be the mean of its sites, {of_sites:.5f}",
                 found=f"{metric} {value:.5f}",
             )
-    if record.reference and record.test["last"] != record.test["global"]:
+    has_rounds = record.best_round or record.best_val is not None
+    if record.reference and (has_rounds or record.test["last"] != record.test["global"]):
         raise ConfigError(
             f"{file}, {record.cell}",
             "Fit it again by deleting its line.",
             expected="a reference with one value of each metric",
-            found="other values of the last rounds, which it does not have",
+            found="values of several rounds, which it does not have",
         )
 
 
@@ -139,8 +147,7 @@ def _require_equal(
     file: Path, record: Record, name: str, *, on_curve: float | None, value: float | None
 ) -> None:
     """Refuse a value of a run that is not that of its curve; None where there is none."""
-    # Whatever is no number is not near one either.
-    if on_curve is None or value is None or not abs(on_curve - value) <= _ROUNDING:
+    if on_curve is None or value is None or abs(on_curve - value) > _ROUNDING:
         raise ConfigError(
             f"{file}, {record.cell}",
             _RECORD_AGAIN,

@@ -86,7 +86,7 @@ def upper_bound(results: Results, variant: str, metric: str) -> Best:
     cut differs by ``--pooled`` alone, is among them, and so are sites alone.
 
     Raises:
-        KeyError: a line has no value of the metric.
+        ConfigError: a line has no value of the metric.
     """
     variant = variant_of_bounds(results, variant)
     candidates = with_all_labels(results, variant, metric, results.study.rows_of(variant))
@@ -130,7 +130,7 @@ def own_bounds_refusal(results: Results, variant: str, metric: str) -> str:
     or without bounds.
 
     Raises:
-        KeyError: a line has no value of the metric.
+        ConfigError: a line has no value of the metric.
     """
     upper_values, lower_values = _values_of_bounds(results, variant, metric)
     if not upper_values:

@@ -74,7 +74,7 @@ def unconverged(records: Sequence[Record], doubled: Sequence[Record], metric: st
         metric: name of the metric.
 
     Raises:
-        KeyError: a line has no value of the metric.
+        ConfigError: a line has no value of the metric.
     """
     if not records:
         return NOT_RUN
@@ -120,7 +120,7 @@ def fall(records: Sequence[Record], metric: str) -> float | None:
         metric: name of the metric.
 
     Raises:
-        KeyError: a line has no value of the metric.
+        ConfigError: a line has no value of the metric.
         ValueError: there is no result.
     """
     best_shares = []

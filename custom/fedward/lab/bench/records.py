@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from fedward import private
 from fedward.config import Experiment
@@ -23,7 +23,7 @@ from fedward.methods import settings_of
 
 DIGITS = 5
 """Decimal places of kept values."""
-_NO_OTHER_FIELDS = ConfigDict(extra="forbid")
+_CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 """Lines with a field that fedward does not know are refused, as the field would get lost."""
 Repetition: TypeAlias = Literal["data and weights", "weights"]
 """What differs between the seeds of a row."""
@@ -33,7 +33,7 @@ Repetition: TypeAlias = Literal["data and weights", "weights"]
 class ImageDigests:
     """Which images a repetition used, as digests; equal ones are of equal images."""
 
-    __pydantic_config__ = _NO_OTHER_FIELDS
+    __pydantic_config__ = _CLOSED
 
     test: str
     """Of the test images of all sites."""
@@ -57,7 +57,7 @@ class Curve:
     A reference has no rounds. It has a single value, ``val`` of a round 1, or none at all.
     """
 
-    __pydantic_config__ = _NO_OTHER_FIELDS
+    __pydantic_config__ = _CLOSED
 
     round: tuple[int, ...]
     val: tuple[float, ...]
@@ -80,7 +80,7 @@ class Curve:
 class Record:
     """What a results page shows of one cell, or of a reference in one repetition."""
 
-    __pydantic_config__ = _NO_OTHER_FIELDS
+    __pydantic_config__ = _CLOSED
 
     variant: str
     row: str
@@ -238,15 +238,32 @@ def with_defaults(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"options": settings.model_dump(mode="json")})
 
 
-_LINES = TypeAdapter(Record)
+def _whole(record: Record) -> Record:
+    """Return a record; ValueError if a part of it lacks what another part or a table needs."""
+    curve = record.curve
+    lengths = {len(curve.val), len(curve.labels or curve.val)}
+    if lengths != {len(curve.round)} or any(len(v) > len(curve.round) for v in curve.test.values()):
+        raise ValueError("a curve with another number of values than of rounds")
+    if any(not 0 < round_ <= record.rounds for round_ in curve.round):
+        raise ValueError(f"a curve with other rounds than 1 to {record.rounds}")
+    if {"last", "global"} - set(record.test):
+        raise ValueError("test values without last or global")
+    if any("images" not in values for values in record.sites.values()):
+        raise ValueError("a site without its number of images")
+    if any("deviation" not in values for values in record.by_group.values()):
+        raise ValueError("groups of test images without a deviation")
+    return record
+
+
+_LINES = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
 
 
 def read_records(file: Path) -> dict[Cell, Record]:
     """Return the kept results by their cells; empty if there is no file.
 
     Raises:
-        RunError: a line is broken or has a field that fedward does not know, or two lines are of
-            one cell.
+        RunError: a line is broken, lacks a part, or has a field that fedward does not know, or two
+            lines are of one cell.
     """
     records: dict[Cell, Record] = {}
     if not file.exists():

@@ -23,7 +23,7 @@ def own_regime_refusal(results: Results, variant: str) -> str:
     pooled, in the metric that chooses rounds, paired by repetition.
 
     Raises:
-        KeyError: a line has no value of this metric.
+        ConfigError: a line has no value of this metric.
     """
     bounded = variant_of_bounds(results, variant)
     references = results.references(bounded, input="pixels", sites="pooled", labels="all")

@@ -6,6 +6,7 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from fedward.errors import ConfigError
 from fedward.evaluation.selection import mean
 from fedward.lab.bench.partitions import CutKey, cut_key
 from fedward.lab.bench.records import Record
@@ -162,7 +163,7 @@ def test_values(by_seed: Mapping[int, Record], metric: str) -> dict[int, float]:
     """Return seed -> test value of a row or a reference by the one stopping rule.
 
     Raises:
-        KeyError: a line has no value of the metric.
+        ConfigError: a line has no value of the metric.
     """
     return {seed: chosen_value(record, metric) for seed, record in by_seed.items()}
 
@@ -175,18 +176,30 @@ def chosen_value(record: Record, metric: str) -> float:
         metric: one that the line keeps; ``pooled`` is the accuracy over all test images.
 
     Raises:
-        KeyError: the line has no value of the metric.
+        ConfigError: the line has no value of the metric.
     """
-    return record.test["global"][metric]
+    return _value(record, "global", metric)
 
 
 def last_value(record: Record, metric: str) -> float:
     """Return a test value of the last rounds; of a reference, which has none, its value.
 
     Raises:
-        KeyError: the line has no value of the metric.
+        ConfigError: the line has no value of the metric.
     """
-    return record.test["last"][metric]
+    return _value(record, "last", metric)
+
+
+def _value(record: Record, protocol: str, metric: str) -> float:
+    values = record.test[protocol]
+    if metric not in values:
+        raise ConfigError(
+            f"result of {record.cell}",
+            "Delete its line and run its study again, or take the metric out of the study.",
+            expected=f"a test value of {metric}",
+            found="none",
+        )
+    return values[metric]
 
 
 def has_values(record: Record, metric: str) -> bool:

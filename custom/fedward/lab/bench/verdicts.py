@@ -71,7 +71,7 @@ def claimed_values(results: Results, claim: Claim) -> tuple[list[float], list[fl
     is on several variants, means over these. Repetitions that one of them lacks are left out.
 
     Raises:
-        KeyError: a line has no value of the claim's metric.
+        ConfigError: a line has no value of the claim's metric.
     """
     pairs = claim.places(results.study.first_variant)
     ours = [results.test_values(*our_place, claim.metric) for our_place, _ in pairs]

@@ -15,6 +15,7 @@ from fedward.lab.bench.reference_runs import (
     reference_cells,
     reference_settings,
 )
+from fedward.lab.bench.results import chosen_value, last_value
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import Cell
 from fedward.methods import method_of
@@ -32,8 +33,8 @@ def verified_records(work: "Bench") -> str:
 
     Raises:
         ConfigError: results are missing, are not of the study, have other settings, claims, bounds
-            or images than the study, other rounds than their settings, or values that do not follow
-            from those of their sites or curves.
+            or images than the study, other rounds than their settings, no value of a metric of the
+            study, or values that do not follow from those of their sites or curves.
         RunError: a result differs from its run folder, or the run folder was changed.
     """
     records = read_records(work.file)
@@ -47,6 +48,7 @@ def verified_records(work: "Bench") -> str:
         _require_current(work, record)
         _require_rounds(work, record)
         alone = not record.reference and work.study.rows[record.row].alone
+        _require_metrics(work.study, record)
         require_agreement(work.file, record, alone=alone)
     compared = check_records(work.file, work.finished_runs)
     return (
@@ -164,6 +166,13 @@ def _require_current(work: "Bench", record: Record) -> None:
             expected="the settings of the study",
             found="others",
         )
+
+
+def _require_metrics(study: Study, record: Record) -> None:
+    """Raise ConfigError if a result lacks a value that a page shows."""
+    for metric in study.metrics:
+        chosen_value(record, metric)
+        last_value(record, metric)
 
 
 def _require_rounds(work: "Bench", record: Record) -> None:
