@@ -470,6 +470,16 @@ def test_references_see_the_images_of_few_labels_wherever_that_row_stands() -> N
     assert [study.folder(cell) for cell in cells] == ["seed-3/few"]
 
 
+def test_two_lines_of_one_run_are_noticed(tmp_path: Path) -> None:
+    """A repetition that went well would count as several."""
+    lines = all_lines(STUDY)
+    first, second = (lines[Cell("all", "ssfl", seed)] for seed in (1, 2))
+    copied = replace(first, seed=2, settings=second.settings, cut=second.cut)
+    found = "all ssfl seed 2: expected another run than that of all ssfl seed 1, found the same"
+    with pytest.raises(ConfigError, match=found):
+        verify(STUDY, {**lines, copied.cell: copied}, tmp_path)
+
+
 @pytest.mark.parametrize("protocol", ["global", "last"])
 @pytest.mark.parametrize("row", ["ssfl", "reference pixels svm pooled all"])
 def test_a_line_without_a_metric_of_the_study_is_named(

@@ -32,9 +32,10 @@ def verified_records(work: "Bench") -> str:
         What was compared, for a person to read.
 
     Raises:
-        ConfigError: results are missing, are not of the study, have other settings, claims, bounds
-            or images than the study, other rounds than their settings, no value of a metric of the
-            study, or values that do not follow from those of their sites or curves.
+        ConfigError: results are missing, are not of the study, are twice of one run, have other
+            settings, claims, bounds or images than the study, other rounds than their settings, no
+            value of a metric of the study, or values that do not follow from those of their sites
+            or curves.
         RunError: a result differs from its run folder, or the run folder was changed.
     """
     records = read_records(work.file)
@@ -42,6 +43,7 @@ def verified_records(work: "Bench") -> str:
     _require_all(work.study, work.file, records)
     _require_no_others(work.study, work.file, records)
     _require_all_references(work, records)
+    _require_own_runs(work.file, records)
     _require_varied(work.file, records)
     _require_one_cut(work, records)
     for record in records.values():
@@ -107,6 +109,22 @@ def _require_all_references(work: "Bench", records: Mapping[Cell, Record]) -> No
                 "Run the study: it fits what is missing.",
                 expected=f"{count(len(references.whole), 'reference')} of the study's images",
                 found=f"{len(references.kept)}, without {min(map(str, references.missing))}",
+            )
+
+
+def _require_own_runs(file: Path, records: Mapping[Cell, Record]) -> None:
+    """Raise ConfigError if two lines are of one run: no two audit logs end alike."""
+    first_of: dict[str, Cell] = {}
+    for cell, record in records.items():
+        if record.reference:
+            continue
+        other = first_of.setdefault(record.audit, cell)
+        if other != cell:
+            raise ConfigError(
+                f"{file}, {cell}",
+                "Delete its line and run the study again.",
+                expected=f"another run than that of {other}",
+                found="the same one",
             )
 
 
