@@ -185,7 +185,7 @@ def test_files_that_were_written_by_hand_stay_even_after_a_cut_that_failed(
 
 
 def test_a_variant_may_have_a_share_of_labels_of_its_own(data: Path) -> None:
-    variants = {"30 %": {"title": ""}, "60 %": {"title": "", "labelled": 0.6}}
+    variants = {"30 %": {"title": "30 %"}, "60 %": {"title": "60 %", "labelled": 0.6}}
     work = bench_of(data, "out", variants=variants)
     labelled = []
     for variant in variants:
@@ -233,7 +233,8 @@ def test_each_method_says_which_settings_grow_with_the_rounds(
 
 def with_row(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the rows, and one of other settings."""
-    return {**STUDY["rows"], "other": {**STUDY["rows"]["few"], "settings": settings}}
+    other = {"title": "other", "job": "fedavg", "sites": "few", "settings": settings}
+    return {**STUDY["rows"], "other": other}
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def with_row(settings: dict[str, Any]) -> dict[str, Any]:
             "partition of a variant, where the study has none",
         ),
         ({"sites": {"few": "images.npz --sites 2"}}, "where partition says how"),
-        ({"rows": {"few": {"title": "", "job": "fedavg", "sites": "mine"}}}, "rows few with other"),
+        ({"rows": {"few": {**STUDY["rows"]["few"], "sites": "mine"}}}, "rows few with other"),
         ({"rows": with_row({"evaluate_every": 3})}, "one rule by which all rows stop"),
         ({"rows": with_row({"key_metric": "f1_macro"})}, "one rule by which all rows stop"),
     ],

@@ -17,6 +17,7 @@ ROWS = {
     "once": {"title": "One round", "job": "oneshot", "settings": {"rounds": 1}},
 }
 FILES = {**ROWS["lower"], "sites": "few"}
+OTHER = {**FILES, "title": "Other"}
 VARIANTS = {
     "recipe": {"title": "recipe"},
     "cold": {"title": "cold", "settings": {"round_warm_up": 0}, "rows": ["lower", "ssfl"]},
@@ -67,13 +68,13 @@ def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
 
 
 def test_rows_run_after_those_they_need() -> None:
-    lower = FILES
-    rows = {
-        "tuned": {**lower, "init": "head", "labels": "bought"},
-        "head": {**lower, "labels": "bought"},
-        "bought": lower,
-        "warm": {**lower, "init": "bought"},
+    needs = {
+        "tuned": {"init": "head", "labels": "bought"},
+        "head": {"labels": "bought"},
+        "bought": {},
+        "warm": {"init": "bought"},
     }
+    rows = {name: {**FILES, "title": name, **needed} for name, needed in needs.items()}
     assert study(rows=rows).stages() == [("bought",), ("head", "warm"), ("tuned",)]
 
 
@@ -95,6 +96,26 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
         ({"own": "fedperl"}, "rows named fedperl, which the study does not have"),
         ({"compare": [["lower", "none"]]}, "rows named none"),
         ({"title": 3}, "title: 3, not text in quotes"),
+        ({"title": "t\n\n# 20 points better"}, "title: one line without"),
+        (
+            {"rows": {"lower": {**ROWS["lower"], "title": "a | 5 | 0.9"}}},
+            "rows.lower.title: one line",
+        ),
+        ({"rows": {"lower": {**ROWS["lower"], "title": ""}}}, "rows.lower.title"),
+        (
+            {"rows": {"lower": {**ROWS["lower"], "title": "reference: the page's own"}}},
+            "rows.lower.title: text that does not begin with 'reference: '",
+        ),
+        (
+            {"rows": {"lower": ROWS["lower"], "other": ROWS["lower"]}},
+            "2 rows or variants with the title 'Lower'",
+        ),
+        (
+            {"variants": {"one": {"title": "recipe"}, "two": {"title": "recipe"}}},
+            "2 rows or variants with the title 'recipe'",
+        ),
+        ({"variants": {"<b>": {"title": ""}}}, "one line without"),
+        ({"communities": {"a|b": ["site-1"]}}, "one line without"),
         ({"colour": "red"}, "colour"),
         ({"settings": {"roundz": 3}}, "settings that some row's method has, found roundz"),
         (
@@ -102,15 +123,15 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             "that some row's method has, found stepz",
         ),
         (
-            {"rows": {"a": {**FILES, "init": "b"}, "b": {**FILES, "labels": "a"}}},
+            {"rows": {"a": {**FILES, "init": "b"}, "b": {**OTHER, "labels": "a"}}},
             "each needs another one",
         ),
         (
-            {"rows": {"a": {**ROWS["lower"], "alone": True}, "b": {**ROWS["lower"], "init": "a"}}},
+            {"rows": {"a": {**FILES, "alone": True}, "b": {**OTHER, "init": "a"}}},
             "init or labels of b with the row a, which has no model of all sites",
         ),
         (
-            {"rows": {"a": ROWS["lower"], "b": {**FILES, "labels": "a"}}},
+            {"rows": {"a": ROWS["lower"], "b": {**OTHER, "labels": "a"}}},
             "labels of b without sites: those of synthetic images cannot be bought",
         ),
         ({"seeds": []}, "seeds"),
@@ -131,7 +152,7 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
         ({"sites": {"few": ""}}, "begins with a path below the data folder"),
         (
             {
-                "rows": {"a": FILES, "b": {**FILES, "settings": {"evaluate_every": 3}}},
+                "rows": {"a": FILES, "b": {**OTHER, "settings": {"evaluate_every": 3}}},
                 "claims": [{"row": "a", "than": "b", "metric": "accuracy", "direction": "higher"}],
             },
             "one rule by which all rows stop",

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedward.lab.bench.evidence import bounds_refusal
 from fedward.lab.bench.markdown import gap_text, interval_text, metric_name
+from fedward.lab.bench.reference import TITLE_BEGIN
 from fedward.lab.bench.results import Results, chosen_value
 from fedward.lab.bench.verdicts import (
     LEVEL,
@@ -137,7 +138,7 @@ def _of_references(results: Results) -> str:
     if best is None:
         return ""
     title, by_seed = best
-    name = title.removeprefix("reference: ")
+    name = title.removeprefix(TITLE_BEGIN)
     values = [chosen_value(record, metric) for record in by_seed.values()]
     return (
         f"The reference with few labels that is best on validation images is *{name}*. Its "

@@ -15,6 +15,8 @@ MODELS: Mapping[Input, tuple[Model, ...]] = {
     "features": ("logistic", "lda"),
 }
 """Input -> the models on it."""
+TITLE_BEGIN = "reference: "
+"""How the title of each reference begins, and that of no row."""
 _MODEL_TITLES: Mapping[Model, str] = {
     "svm": "support vector machine",
     "logistic": "logistic regression",
@@ -44,7 +46,7 @@ class Reference:
         images = "raw pixels" if self.input == "pixels" else "the encoder's features"
         sites = "pooled" if self.sites == "pooled" else "each site alone"
         model = _MODEL_TITLES[self.model]
-        return f"reference: {model} on {images}, {sites}, {self.labels} labels"
+        return f"{TITLE_BEGIN}{model} on {images}, {sites}, {self.labels} labels"
 
 
 def references_on(input_name: Input, label_counts: Sequence[Labels]) -> Iterator[Reference]:

@@ -1,5 +1,6 @@
 """A study: methods to compare, perhaps in several variants, on the same images and seeds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -12,7 +13,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import changed_experiment
 from fedward.lab.bench.partitions import CUTS, Partition, arguments_of, test_train_ratio
-from fedward.lab.bench.study_parts import METRICS, Cell, Claim, Row, Settings, Variant
+from fedward.lab.bench.study_parts import METRICS, Cell, Claim, Row, Settings, Title, Variant
 from fedward.methods import method_of, settings_type
 
 
@@ -21,7 +22,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    title: str
+    title: Title
     settings: Settings = {}
     """Settings of all rows; a row ignores those that its method does not have."""
     sites: dict[str, str] = {}
@@ -37,7 +38,7 @@ class Study(BaseModel):
     the seed is that of the repetition. The first argument is a path below the data folder.
     """
     rows: dict[str, Row] = Field(min_length=1)
-    variants: dict[str, Variant] = Field({"all": Variant(title="")}, min_length=1)
+    variants: dict[Title, Variant] = Field({"all": Variant(title="")}, min_length=1)
     """Variants to compare; the first is what the others are compared with."""
     seeds: tuple[int, ...] = Field((11, 12, 13, 14, 15), min_length=1)
     """Seeds of the runs; other seeds than those by which settings were chosen."""
@@ -60,7 +61,7 @@ class Study(BaseModel):
     """
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of rows whose difference is shown."""
-    communities: dict[str, tuple[str, ...]] = {}
+    communities: dict[Title, tuple[str, ...]] = {}
     """Name of a community -> its sites, as the images were divided.
 
     A table shows how often members were each other's peers.
@@ -78,6 +79,15 @@ class Study(BaseModel):
                 f"metrics {', '.join(self.metrics)}, not some of {', '.join(METRICS)}, each of "
                 "them once"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _tells_rows_and_variants_apart(self) -> "Study":
+        for parts in (self.rows, self.variants):
+            titles = Counter(part.title for part in parts.values())
+            title, uses = titles.most_common(1)[0]
+            if uses > 1:
+                raise ValueError(f"{uses} rows or variants with the title {title!r}")
         return self
 
     @model_validator(mode="after")

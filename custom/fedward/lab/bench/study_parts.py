@@ -1,10 +1,11 @@
 """The parts of a study: rows, variants and claims, and the cells in which rows have results."""
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from fedward.evaluation.names import OF_ANSWERS
+from fedward.lab.bench.reference import TITLE_BEGIN
 
 Settings: TypeAlias = dict[str, Any]
 """Key, as of ``fedward run --set`` -> value."""
@@ -16,6 +17,25 @@ METRICS = (*OF_ANSWERS, "auroc_macro")
 Each recorded line has those that are defined on its images.
 """
 
+_MARKUP = "|*`<>[]"
+
+
+def _of_words(title: str) -> str:
+    """Return a title; ValueError if pages would show it as something else, such as another row."""
+    if not title.isprintable() or any(mark in title for mark in _MARKUP):
+        raise ValueError(
+            f"one line without {' '.join(_MARKUP)}, which pages show as more than text"
+        )
+    if title.startswith(TITLE_BEGIN):
+        raise ValueError(
+            f"text that does not begin with {TITLE_BEGIN!r}, as those of references do"
+        )
+    return title
+
+
+Title: TypeAlias = Annotated[str, AfterValidator(_of_words)]
+"""What pages call a study, a row, a variant or a community: words on one line, without markup."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -24,7 +44,7 @@ class _Part(BaseModel):
 class Row(_Part):
     """One method."""
 
-    title: str
+    title: Annotated[Title, Field(min_length=1)]
     job: str
     """A shipped job or a method."""
     settings: Settings = {}
@@ -61,7 +81,7 @@ class Row(_Part):
 class Variant(_Part):
     """One way of training all rows, or some."""
 
-    title: str
+    title: Title
     settings: Settings = {}
     """Settings of its rows; a row ignores those that its method does not have."""
     rows: tuple[str, ...] = ()
