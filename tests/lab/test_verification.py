@@ -133,6 +133,7 @@ def test_a_reference_of_a_seed_that_the_study_lacks_is_noticed_and_never_compare
         {"rows": {**ROWS, "ssfl": {**ROWS["ssfl"], "init": "lower"}}},
         {"rows": {**ROWS, "ssfl": {**ROWS["ssfl"], "labels": "lower"}}},
         {"sites": {"few/{seed}": "images.npz --labelled 0.5"}},
+        {"communities": {"north": ["site-1", "site-3"]}},
         {"variants": {"all": {"title": "", "rows": ["ssfl"]}}},
         {"variants": {"all": {"title": "", "labelled": 0.5}}},
     ],

@@ -46,8 +46,9 @@ def judged_by(study: Study) -> str:
     """Return the SHA-256 of what judges a study's values besides its claims.
 
     That is its bounds, its seeds and those of twice the rounds, and its metrics; what each row is,
-    and which images each variant has. Each recorded line keeps it. The order of seeds and rows does
-    not matter, but that of variants does: a claim without a variant is on the first one.
+    and which images each variant has; and its communities. Each recorded line keeps it. The order
+    of seeds and rows does not matter, but that of variants does: a claim without a variant is on
+    the first one.
     """
     rows = {
         name: row.model_dump(mode="json", include={"sites", "alone", "init", "labels"})
@@ -58,7 +59,11 @@ def judged_by(study: Study) -> str:
         for name, variant in study.variants.items()
     ]
     images = study.model_dump(mode="json", include={"sites", "partition"})
-    return digest({**_bounds_and_seeds(study), **images, "rows": rows, "variants": variants})
+    fields = {**_bounds_and_seeds(study), **images, "rows": rows, "variants": variants}
+    if study.communities:
+        # Without any, a study keeps the digest that it had before this covered them.
+        fields["communities"] = {name: sorted(sites) for name, sites in study.communities.items()}
+    return digest(fields)
 
 
 def _judged_by_before_rows(study: Study) -> str:
@@ -94,10 +99,11 @@ def require_as_recorded(study: Study, file: Path, records: Mapping[Cell, Record]
         if record.judged_by not in accepted:
             raise ConfigError(
                 f"{file}, {cell}",
-                "Put back the bounds, seeds, metrics, rows, variants and cuts under which it was "
-                "recorded, or delete the runs and their lines, and run the study again.",
-                expected="a result recorded under the bounds, seeds, metrics, rows, variants and "
-                "cuts of the study",
+                "Put back the bounds, seeds, metrics, rows, variants, cuts and communities under "
+                "which it was recorded, or delete the runs and their lines, and run the study "
+                "again.",
+                expected="a result recorded under the bounds, seeds, metrics, rows, variants, cuts "
+                "and communities of the study",
                 found="one recorded under others",
             )
 
