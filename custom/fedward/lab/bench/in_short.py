@@ -134,7 +134,7 @@ def _of_values(results: Results) -> str:
 def _of_references(results: Results) -> str:
     """Return the value of the best reference that has the same few labels of all sites together."""
     metric = results.study.metrics[0]
-    best = results.best_reference(results.study.first_variant, "few")
+    best = results.best_reference_of_few(results.study.first_variant)
     if best is None:
         return ""
     title, by_seed = best

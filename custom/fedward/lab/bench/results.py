@@ -118,19 +118,15 @@ class Results:
                 found.setdefault(reference.title, {})[record.seed] = record
         return found
 
-    def best_reference(self, variant: str, labels: str) -> tuple[str, dict[int, Record]] | None:
-        """Return title and results of the best reference of all sites together; None without one.
+    def best_reference_of_few(self, variant: str) -> tuple[str, dict[int, Record]] | None:
+        """Return title and results of the best reference with few labels of all sites together.
 
         The largest mean value on validation images chooses. Test values must not, as the largest of
-        several is too high by chance.
-
-        Args:
-            variant: one of the study.
-            labels: ``few`` or ``all``.
+        several is too high by chance. None without such a reference.
         """
         best: tuple[str, dict[int, Record]] | None = None
         largest = 0.0
-        for title, by_seed in self.references(variant, sites="pooled", labels=labels).items():
+        for title, by_seed in self.references(variant, sites="pooled", labels="few").items():
             on_validation = mean([record.on_validation for record in by_seed.values()])
             if on_validation is not None and (best is None or on_validation > largest):
                 best = title, by_seed

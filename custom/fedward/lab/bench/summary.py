@@ -94,7 +94,7 @@ def _reference_cell(results: Results) -> str:
     study = results.study
     variant = study.first_variant
     metric = study.metrics[0]
-    best = results.best_reference(variant, "few")
+    best = results.best_reference_of_few(variant)
     if best is None:
         return ""
     _, by_seed = best
