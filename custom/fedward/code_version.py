@@ -1,4 +1,4 @@
-"""The version of fedward's code, which differs between any two that differ in a module."""
+"""The version of fedward's code: two copies share it only if all their modules are equal."""
 
 import hashlib
 from functools import cache
@@ -14,8 +14,8 @@ _DIGITS = 12
 def code_version() -> str:
     """Return the version with a digest of all modules, such as ``0.1.0+3f9a2c41d07b``.
 
-    Releases are rare, and machines that install from a clone may have any commit. Their code would
-    bear one version, and still give other results or other messages.
+    Releases are rare, and machines that install from a clone may have any commit. By the number of
+    the release alone they would have one version, and still give other results or messages.
     """
     digest = digest_of_modules(Path(fedward.__file__).parent)
     return f"{fedward.__version__}+{digest[:_DIGITS]}"
