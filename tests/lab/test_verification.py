@@ -520,6 +520,11 @@ def test_the_metric_that_chose_a_round_is_that_of_the_settings(tmp_path: Path) -
         (("test",), {"global": {}}, "test values without last or global"),
         (("sites",), {"site-1": {"accuracy": 0.5}}, "a site without its number of images"),
         (("by_group",), {"accuracy": {}}, "groups of test images without a deviation"),
+        (("curve", "val"), [1.5] * 8, "a value of a metric outside 0 to 1"),
+        (("curve", "test", "accuracy"), [-0.5] * 8, "a value of a metric outside 0 to 1"),
+        (("test", "last", "accuracy"), 1.5, "a value of a metric outside 0 to 1"),
+        (("sites", "site-1", "accuracy"), 1.5, "a value of a metric outside 0 to 1"),
+        (("by_group", "accuracy", "deviation"), -0.1, "a value of a metric outside 0 to 1"),
     ],
     ids=lambda given: ".".join(given) if isinstance(given, tuple) else None,
 )

@@ -4,7 +4,7 @@ A line has the hashes of the run folders that it was read from.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -252,7 +252,22 @@ def _whole(record: Record) -> Record:
         raise ValueError("a site without its number of images")
     if any("deviation" not in values for values in record.by_group.values()):
         raise ValueError("groups of test images without a deviation")
+    if any(not 0 <= value <= 1 for value in _metric_values(record)):
+        raise ValueError("a value of a metric outside 0 to 1")
     return record
+
+
+def _metric_values(record: Record) -> Iterator[float]:
+    """Yield all values of metrics in a record, and their deviations over groups."""
+    yield from record.curve.val
+    for values in record.curve.test.values():
+        yield from values
+    for of_protocol in record.test.values():
+        yield from of_protocol.values()
+    for of_site in record.sites.values():
+        yield from (value for name, value in of_site.items() if name != "images")
+    for of_metric in record.by_group.values():
+        yield of_metric["deviation"]
 
 
 _LINES = TypeAdapter(Annotated[Record, AfterValidator(_whole)])
