@@ -329,6 +329,20 @@ def test_a_label_that_lists_others_is_no_class(images, tmp_path):
     assert set(read_csv(table, images, CsvOptions(choices=kept)).classes) == set(texts)
 
 
+@pytest.mark.parametrize(
+    ("texts", "lists"),
+    [
+        (["0,0", "1,0"], ()),
+        (["25,0", "40,0", "40"], ()),
+        (["3,0", "5,0", "3,5"], ()),
+        (["3", "5", "3,5"], ("3,5",)),
+        (["1", "0", "1, 0"], ("1, 0",)),
+    ],
+)
+def test_a_number_with_a_decimal_comma_is_no_list_of_labels(texts, lists):
+    assert undecided(dict.fromkeys(texts, 5), {}).lists == lists
+
+
 def test_hospitals_that_differ_in_case_alone_are_no_two_sites(images, tmp_path):
     places = ("Bern", "bern", "Köln")
     rows = [f"{name},{KINDS[number % 2]},{places[number % 3]}" for number, name in enumerate(NAMES)]

@@ -208,20 +208,25 @@ def _alike(
     return alike
 
 
-def _is_list(text: str, spelt: Collection[str]) -> bool:
+def _is_list(text: str, spelt: Mapping[str, Collection[str]]) -> bool:
     """Return whether a text lists several, of which one is alone in another place.
 
-    A list as a program prints it needs no such place, and neither do texts between semicolons.
+    A list as a program prints it needs no such place, and neither do texts between semicolons. A
+    number with a decimal comma is a list only if each of its parts is a label, written alike.
 
     Args:
         text: of a label.
-        spelt: all labels, as :func:`_spelling` has them.
+        spelt: all labels, by what :func:`_spelling` makes of them.
     """
     if _PRINTED_LIST.fullmatch(text):
         return True
-    parts = [_spelling(part) for part in _LIST.split(text)]
+    texts = parts_of(text)
+    parts = [_spelling(part) for part in texts]
     if len(parts) < 2 or "" in parts:
         return False
+    if _number(text):
+        # By spelling, 25,0 would itself be the label 25.
+        return all(part in spelt.get(_spelling(part), ()) for part in texts)
     return ";" in text or not set(parts).isdisjoint(spelt)
 
 
