@@ -81,6 +81,7 @@ def test_the_last_evaluation_and_the_report_belong_to_no_round():
     assert progress.state() == ("evaluation of the last model  0/2 sites, a works", None)
     progress.answered("a")
     progress.answered("b")
+    progress.reporting()
     assert progress.state() == ("writes the report", None)
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedward.console.console import Console
+from fedward.console.progress import Progress
 from fedward.errors import ConfigError, RunError
 from fedward.lab.local import LocalTransport, Sites
 from fedward.lab.synthetic import SyntheticSites
@@ -858,6 +860,39 @@ def test_a_run_has_finished_even_if_its_report_fails(tmp_path, monkeypatch, caps
     monkeypatch.setattr("fedward.lab.simulation.write_report", write_report)
     assert (resume_local(tmp_path / "run") / "report.html").exists()
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyboardInterrupt(), "interrupted, writes the report"),
+        (OSError("no disk"), "failed, writes the report"),
+        (None, "writes the report"),
+    ],
+)
+def test_while_a_report_is_written_nobody_is_said_to_work(tmp_path, monkeypatch, error, words):
+    progress = Progress()
+    seen = []
+    commit = RunFolder.commit
+
+    def breaks(self, round_, state):
+        if error and round_ == 1:
+            raise error
+        commit(self, round_, state)
+
+    monkeypatch.setattr(RunFolder, "commit", breaks)
+    monkeypatch.setattr(
+        "fedward.lab.simulation.write_report", lambda _: seen.append(progress.state())
+    )
+    with pytest.raises(type(error)) if error else nullcontext():
+        run_local(
+            tiny("fedavg", options={"rounds": 2}),
+            tmp_path / "run",
+            sites=SITES,
+            console=Console(progress=progress),
+        )
+    assert seen == [(words, None)]
+    assert progress.state() == ("", None)
 
 
 # --- rounds of several exchanges, and the run's id

@@ -167,6 +167,11 @@ class Console(Listener):
         if not sites:
             self._wrapped("no site waits for approval any more", indent=_INDENT)
 
+    def reporting(self, reason: str | None) -> None:
+        """Pass it on to the progress."""
+        after = "" if reason is None else "failed"
+        self._progress.reporting(INTERRUPTED if reason == INTERRUPTED else after)
+
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Print how the run ended, which round is best and why, its test value, and its files."""
         self._progress.end()

@@ -68,6 +68,13 @@ class Listener:
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Sites wait for approval: site -> the job's digest; empty when no site waits any more."""
 
+    def reporting(self, reason: str | None) -> None:
+        """No exchange follows, and the report is written.
+
+        Args:
+            reason: why the run has failed; None if it has finished.
+        """
+
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """The run has ended, and its report is written.
 

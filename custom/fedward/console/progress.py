@@ -55,6 +55,8 @@ class Progress:
         """The latest request or answer."""
         self._round_starts: deque[_Moment] = deque(maxlen=_ROUNDS_TIMED)
         """The starts of the latest rounds, the oldest first."""
+        self._after_exchanges = ""
+        """What is done when no exchange follows; empty before."""
 
     def begin(self, rounds: int) -> None:
         """Note how many rounds there will be."""
@@ -80,22 +82,29 @@ class Progress:
                 self._pending.remove(site)
             self._newest = self._now()
 
+    def reporting(self, after: str = "") -> None:
+        """Note that no exchange follows, and that the report is written.
+
+        Args:
+            after: what ended the exchanges early, in a word.
+        """
+        with self._lock:
+            self._after_exchanges = f"{after}, writes the report" if after else "writes the report"
+
     def end(self) -> None:
         """Note that there is nothing more to show."""
         with self._lock:
             self._round = 0
+            self._after_exchanges = ""
 
     def state(self) -> State:
         """Return how far the run is now."""
         with self._lock:
-            if self._round == 0:
-                return State("")
+            if self._after_exchanges or self._round == 0:
+                return State(self._after_exchanges)
             if self._round <= self._rounds:
                 return self._state_in_rounds()
-            # The last model is evaluated after the last round, and then the report is written.
-            if self._pending:
-                return State(f"evaluation of the last model  {self._work()}")
-            return State("writes the report")
+            return State(f"evaluation of the last model  {self._work()}")
 
     def _state_in_rounds(self) -> State:
         share = self._rounds_done() / self._rounds

@@ -184,6 +184,7 @@ def _go_on(
         # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
         _record_failure(run, error, consent, engine.report, engine.console)
         raise
+    engine.console.reporting(None)
     try:
         run.report(engine.report)
     finally:  # With or without a report, the run has finished.
@@ -201,6 +202,7 @@ def _record_failure(
     # A run may go on without some that refuse, and fail for another reason.
     refused = consent.refused if isinstance(error, RunRefusedError) else {}
     summary = Summary(reason=_reason(error), **refused)
+    console.reporting(summary.reason)
     try:
         run.set_status("failed", summary)
         run.report(report)
