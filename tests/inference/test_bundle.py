@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import fedward
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.digests import file_digest
+from fedward.inference.card import ModelCard
 from fedward.nets import build
 from fedward.sites import decoding
 from finished_run import finished_run
@@ -135,6 +137,25 @@ def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Pa
     best = json.loads((finished.run / "best.json").read_text())
     assert f"fedavg, {best['round']} rounds" in card
     assert fedward.load_model(finished.run).sha256 in card
+
+
+@pytest.mark.parametrize(
+    ("engine", "images"),
+    [
+        ("flare", "Images stayed at their sites."),
+        ("local", "One machine simulated the sites."),
+        ("simulator", "One machine simulated the sites."),
+    ],
+)
+def test_a_card_says_that_images_stayed_at_sites_only_of_a_federation(
+    finished: Finished, tmp_path: Path, engine: str, images: str
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.run, folder)
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, "engine": engine}))
+    card = ModelCard.of(fedward.load_model(folder), folder).text()
+    assert f"rounds of federated learning at 2 sites. {images}\n" in card
 
 
 @pytest.mark.proves(

@@ -329,9 +329,22 @@ def test_a_single_class_beside_the_commonest_is_the_rarest(tmp_path):
 )
 def test_sites_are_spoken_of_by_their_number(tmp_path, sites, together, apart):
     folder = write_run(tmp_path / "run", method="fedavg", rounds=1, sites=sites)
+    info = json.loads((folder / "run.json").read_text())
+    info["engine"] = "flare"
+    (folder / "run.json").write_text(json.dumps(info))
     write_report(folder)
     assert together in sheet(folder).text
-    info = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**info, "private": [""]}))
     write_report(folder)
     assert apart in sheet(folder).text
+
+
+@pytest.mark.parametrize("engine", ["local", "simulator"])
+def test_no_image_is_said_to_stay_at_a_site_that_one_machine_simulates(tmp_path, engine):
+    folder = write_run(tmp_path / "run", method="fedavg", rounds=1, sites=SITES[:2])
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**info, "engine": engine}))
+    write_report(folder)
+    text = sheet(folder).text
+    assert "It was trained at 2 sites, simulated on one machine. It learned from 32" in text
+    assert "never left" not in text

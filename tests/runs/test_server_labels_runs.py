@@ -270,7 +270,7 @@ def test_the_report_says_where_the_labels_were(straight: Path, tmp_path: Path) -
     ) in sentences(run)
     assert "before training" not in sentences(run) + words.first_model(run)
     sheet = unescape(render_sheet(run))
-    assert "without labels at 2 sites; the images never left them." in sheet
+    assert "without labels at 2 sites, simulated on one machine." in sheet
     alone = run_local(server_labels("fedavg", rounds=1), tmp_path / "alone", sites=SITES)
     sheet = unescape(render_sheet(Run.load(alone)))
     sheet = " ".join(sheet.split())

@@ -143,10 +143,13 @@ class ModelCard:
                 f"{self.run.info.method}, which no round improved."
             )
         trained = sum(line.trained > 0 for line in site_lines(self.run)) or len(self.sites)
+        images = "Images stayed at their sites."
+        if self.run.info.simulated:
+            images = "One machine simulated the sites."
         return (
             f"A classifier of 2D images into {classes}, trained with {self.run.info.method} in "
             f"{count(self.round, 'round')} of federated learning at {count(trained, 'site')}. "
-            "Images stayed at their sites."
+            f"{images}"
         )
 
     @property

@@ -166,14 +166,17 @@ def _trained_with(run: Run, sites: Sequence[SiteLine], verdict: Verdict | None) 
     if len(learners) < len(sites):
         number = f"{len(learners)} of {number}"
     them = "it" if len(learners) == 1 else "them"
+    sites_and_images = f"{number}; the images never left {them}."
+    if run.info.simulated:
+        sites_and_images = f"{number}, simulated on one machine."
     if run.server_labels and not learners:
         return "It was trained with labelled images of the server's own."
     if run.server_labels:
         return (
             "It was trained with labelled images of the server's own, and without labels at "
-            f"{number}; the images never left {them}."
+            f"{sites_and_images}"
         )
-    return f"It was trained at {number}; the images never left {them}."
+    return f"It was trained at {sites_and_images}"
 
 
 def _limits(run: Run, verdict: Verdict | None) -> list[str]:

@@ -131,6 +131,11 @@ class RunInfo(_Closed):
         return experiment
 
     @property
+    def simulated(self) -> bool:
+        """Whether one machine had the images of all sites."""
+        return self.engine != "flare"
+
+    @property
     def models_stay_at_sites(self) -> bool:
         """Whether each site kept all that it trained, so that the run has the first model alone."""
         return EVERY_TENSOR in self.private
