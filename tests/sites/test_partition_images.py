@@ -412,6 +412,22 @@ def test_folders_beside_a_csv_of_their_images_are_no_classes_by_themselves(tmp_p
     assert read_folder(root, ["Bern", "Zug"]).classes == ("Bern", "Zug")
 
 
+def test_a_csv_of_images_in_a_folder_without_folders_is_named(tmp_path):
+    root = tmp_path / "eyes"
+    root.mkdir()
+    for number in range(20):
+        (root / f"{number}.png").touch()
+    rows = [[f"{number}.png", "ab"[number % 2]] for number in range(20)]
+    table(root / "befunde.csv", [["Datei", "Befund"], *rows], delimiter=";")
+    with pytest.raises(DataError) as refusal:
+        read_folder(root)
+    assert str(refusal.value) == (
+        f"{root}: expected a CSV of images, or a folder for each class, found befunde.csv, whose "
+        "rows name images of this folder, and no folder of a class. Name the CSV: `fedward "
+        f"partition {root / 'befunde.csv'}`, with the same options."
+    )
+
+
 def test_a_csv_of_other_images_or_of_an_earlier_cut_is_no_list(tmp_path):
     root = folders(tmp_path / "eyes", {"A": 30, "B": 30})
     rows = [[f"A/{number + 900}.png", f"{number}"] for number in range(20)]

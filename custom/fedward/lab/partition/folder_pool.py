@@ -168,12 +168,13 @@ def _refuse_list(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
     remedy += "same options."
     if len(names) > 1:
         remedy += f" If the folders are the classes, write {option('classes', *names)}."
+    folders = f"beside the folders {listed(names)}" if names else "and no folder of a class"
     raise DataError(
         f"{folder}",
         remedy,
         expected="a CSV of images, or a folder for each class",
         found=f"{listed(table.name for table in lists)}, whose rows name images of this folder, "
-        f"beside the folders {listed(names) or '(none)'}",
+        f"{folders}",
     )
 
 
