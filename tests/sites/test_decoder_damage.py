@@ -150,6 +150,15 @@ def damaged(content: bytes, other: bytes, rng: random.Random) -> bytes:
     return bytes(spoilt)
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "BMP"])
+def test_a_file_without_its_second_half_is_called_damaged(tmp_path: Path, kind: str) -> None:
+    Image.effect_noise((64, 64), 80).save(tmp_path / "x", kind)
+    content = (tmp_path / "x").read_bytes()
+    (tmp_path / "x").write_bytes(content[: len(content) // 2])
+    with pytest.raises(BadRow, match=r"^expected a whole image, found a damaged file \(.+\)$"):
+        decode(tmp_path / "x", 24, 1)
+
+
 def test_a_damaged_file_gives_pixels_or_a_reason(tmp_path: Path) -> None:
     rng = random.Random(0)
     files = whole_files(tmp_path)

@@ -449,7 +449,8 @@ def _why(error: Exception, path: Path) -> str:
         return f"a file that is not one of {_ALL_FORMATS}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    words = str(error) or type(error).__name__
+    return getattr(error, "strerror", None) or f"a damaged file ({words})"
 
 
 def as_image(pixels: Pixels) -> Image.Image:
