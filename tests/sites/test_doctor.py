@@ -180,7 +180,8 @@ def test_a_table_is_read_once_and_its_folder_searched_once(hospital, monkeypatch
     monkeypatch.setattr(site_csv, "read_table", reading)
     monkeypatch.setattr(LeftOut, "files_below", searching)
     report = examine(hospital.write(), hospital.spec)
-    assert f"Images in {hospital.folder} that no row names: 2." in report.notes
+    unlisted = f"Images in {hospital.folder} that no row names: 2, such as images/003.png."
+    assert unlisted in report.notes
     assert tables == [hospital.folder / "manifest.csv"]
     assert folders == [hospital.folder]
 

@@ -26,7 +26,7 @@ def test_copies_that_machines_keep_are_no_images(tmp_path):
     assert files_below(tmp_path) == [tmp_path / "a/left.png"]
     finder = ImageFinder(tmp_path)
     assert finder.find("left.png") == "a/left.png"
-    assert finder.unlisted() == 0
+    assert finder.unlisted_notes() == []
 
 
 @pytest.mark.parametrize(

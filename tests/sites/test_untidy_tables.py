@@ -581,7 +581,7 @@ def test_a_site_finds_images_as_a_partition_does(images, tmp_path):
     assert reasons["4"] == "not used: it repeats the image of line 4"
     notes = " ".join(report.notes)
     assert "Images found by their bare names: 1, the first: I02 is A/I02.png." in notes
-    assert "that no row names: 17." in notes
+    assert "that no row names: 17, such as A/I01.png." in notes
 
 
 # --- the table itself
@@ -619,7 +619,7 @@ def test_tables_of_spreadsheets_are_read_whole(images, tmp_path, content, encodi
     pool = read_csv(tmp_path / "t.csv", images, CsvOptions(columns={"label": label}))
     assert listed(pool, tmp_path) == {f"A/{name}.png": label for name, label in CELLS}
     assert pool.left_out == ()
-    assert f"Images in {images} that no row names: 16." in pool.notes
+    assert f"Images in {images} that no row names: 16, such as A/I04.png." in pool.notes
 
 
 @pytest.mark.parametrize(
@@ -761,7 +761,7 @@ def test_gaps_of_a_search_are_said(images, tmp_path):
     folder = shutil.copytree(images, tmp_path / "w")
     (folder / "more").symlink_to(images)
     pool = read_csv(listing(tmp_path / "t.csv", NAMES[:10]), folder)
-    assert f"Images in {folder} that no row names: 10." in pool.notes
+    assert f"Images in {folder} that no row names: 10, such as Bü c/I10.png." in pool.notes
     assert f"Left out: 1 link to folders, such as {folder}/more." in pool.notes
 
 

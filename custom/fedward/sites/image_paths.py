@@ -127,9 +127,12 @@ class ImageFinder:
             return ""
         return self._missed_starts.most_common(1)[0][0]
 
-    def unlisted(self) -> int:
-        """Return how many images below the folder no cell has named so far."""
-        return sum(not self._is_matched(image.path) for image in self._images)
+    def unlisted_notes(self) -> list[str]:
+        """Return a note of the images below the folder that no cell has named so far, or none."""
+        paths = [image.path for image in self._images if not self._is_matched(image.path)]
+        if not paths:
+            return []
+        return [f"Images in {self.folder} that no row names: {len(paths)}, such as {min(paths)}."]
 
     def _is_matched(self, path: str) -> bool:
         """Return whether a cell names an image, or the series that it belongs to."""

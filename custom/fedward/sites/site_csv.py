@@ -296,8 +296,6 @@ def table_notes(rows: SiteRows, label_kind: "LabelKind") -> list[str]:
         with suppress(BadRow):
             rows.images.find(record)
     finder = rows.images.finder
-    # A CSV elsewhere may be one of several that list the images of a folder.
-    unlisted = finder.unlisted() if file.manifest.is_relative_to(file.folder) else 0
     column = file.columns.label
     label_columns = column if isinstance(column, tuple) else (column or "",)
     notes = finder.notes()
@@ -310,8 +308,9 @@ def table_notes(rows: SiteRows, label_kind: "LabelKind") -> list[str]:
     notes += group_notes((record.cell(file.columns.group) for record in records), groups)
     if isinstance(column, tuple):
         notes += cell_notes(records, column, file.cell_rules, label_kind)
-    if unlisted:
-        notes.append(f"Images in {file.folder} that no row names: {unlisted}.")
+    # A CSV elsewhere may be one of several that list the images of a folder.
+    if file.manifest.is_relative_to(file.folder):
+        notes += finder.unlisted_notes()
     return notes
 
 

@@ -136,7 +136,7 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
         f"Columns: {' '.join(table.column_words())}.",
         *encoding_notes,
         # Which images no row names is found by a search, whose gaps the finder notes.
-        *_unlisted_notes(rows.finder),
+        *rows.finder.unlisted_notes(),
         *rows.finder.notes(),
         *labels.notes,
         *_group_notes(table, rows),
@@ -300,14 +300,6 @@ def _group_notes(table: _Table, rows: CsvRows) -> list[str]:
         others = listed(table.groups.further_columns)
         notes.append(f"Rows without {column} that stay together by {others}: {by_others}.")
     return notes
-
-
-def _unlisted_notes(finder: ImageFinder) -> list[str]:
-    """Return a note of the images in the folder that no row names; none without any."""
-    unlisted = finder.unlisted()
-    if not unlisted:
-        return []
-    return [f"Images in {finder.folder} that no row names: {unlisted}."]
 
 
 def _name(path: Path) -> str:
