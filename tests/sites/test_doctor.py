@@ -42,6 +42,16 @@ def test_long_names_fit_80_columns_and_the_contact_sheet(hospital, tmp_path):
         assert sheet.size[0] > 12 * 80 + 60 * 4
 
 
+def test_the_classes_that_a_run_does_not_measure_are_named(hospital):
+    notes = examine(hospital.write(labelled=0.5), hospital.spec).notes
+    few = "fewer than 5 images of a class"
+    assert [note for note in notes if few in note] == [
+        f"labelled: {few}: 4 of MEL, 4 of NV, 4 of BCC",
+        f"val: {few}, which a run does not measure there: 2 of MEL, 2 of NV, 2 of BCC",
+        f"test: {few}, which a run does not measure there: 4 of MEL, 4 of NV, 2 of BCC",
+    ]
+
+
 def test_the_sheet_has_letters_with_accents():
     font = sheet_font()
 

@@ -333,6 +333,8 @@ def contact_sheet(data: SiteData, path: Path) -> None:
     for number, row in enumerate(rows):
         top = 24 + number * step
         title = f"{row.name}\n{count(len(row.places), 'image')}"
+        if len(row.places) > _TILES:
+            title += f"\nthe first {_TILES}"
         pen.text((6, top + _TILE // 2 - 12), title, fill="black")
         for column, pixels in enumerate(row.images.pixels[row.places[:_TILES]]):
             left = margin + column * step
@@ -451,15 +453,7 @@ def _notes(data: SiteData) -> list[str]:
     absent = [name for place, name in enumerate(data.classes) if place not in present]
     if absent and len(present) > 1:
         notes.append(f"no labelled, val or test image of {listed(absent)}")
-    unit = "patients" if data.test.groups else "images"
-    for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
-        rare = []
-        for place in present:
-            number = _units_of_class(images, place)
-            if number < TINY:
-                rare.append(f"{number} of {quoted(data.classes[place])}")
-        if len(images) and rare:
-            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {', '.join(rare)}")
+    notes += _rare_notes(data, present)
     if not len(data.labelled) and not len(data.unlabelled):
         notes.append("no training image: the site only evaluates")
     elif not len(data.labelled):
@@ -468,6 +462,25 @@ def _notes(data: SiteData) -> list[str]:
             fate = "learns from the answers of people alone"
         notes.append(f"no training label is seen: the site {fate}")
     return notes + _subgroup_notes(data)
+
+
+def _rare_notes(data: SiteData, present: Sequence[int]) -> list[str]:
+    """Return a line on each split in which present classes are rare, and what follows from it."""
+    unit = "patients" if data.test.groups else "images"
+    notes = []
+    for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
+        rare = []
+        for place in present:
+            number = _units_of_class(images, place)
+            if number < TINY:
+                rare.append(f"{number} of {quoted(data.classes[place])}")
+        if not len(images) or not rare:
+            continue
+        few = f"fewer than {TINY} {unit} of a class"
+        if name != "labelled" and data.labelled.labels.ndim == 1:
+            few += ", which a run does not measure there"
+        notes.append(f"{name}: {few}: {', '.join(rare)}")
+    return notes
 
 
 def _subgroup_notes(data: SiteData) -> list[str]:
