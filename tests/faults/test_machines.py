@@ -183,6 +183,26 @@ def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_pa
 
 @pytest.mark.proves(
     "faults",
+    "a site is killed and started again at once, unsupervised",
+    "its rounds end long before `timeout`, name the site and go on without it",
+)
+def test_nobody_waits_for_a_site_that_was_started_again(federation, tmp_path):
+    """The timeout is longer than the patience with the run."""
+    federation.plan(
+        [fault("train", [job_process("hospital-b"), parent_process("hospital-b")], "hospital-b", 1)]
+    )
+    with federation.kept_alive() as revived:
+        run = plainly(federation, experiment(timeout=600, rounds=2), tmp_path)
+    assert revived == ["hospital-b"]
+    for row in rounds(run):
+        assert row["replied"] == ["hospital-a", "hospital-c"]
+        assert row["failed"] == {
+            "hospital-b": "it has left the job: stopped, started again, shut out or cut off"
+        }
+
+
+@pytest.mark.proves(
+    "faults",
     "a site joins late",
     "the supervisor starts the job again, and the site takes part from then on",
 )

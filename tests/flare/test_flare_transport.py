@@ -122,7 +122,7 @@ def test_a_task_has_its_data_only_while_they_are_sent():
         (make_reply(ReturnCode.EXECUTION_EXCEPTION), "EXECUTION_EXCEPTION"),
         (make_reply(ReturnCode.TASK_RESULT_FILTER_ERROR), "TASK_RESULT_FILTER_ERROR"),
         (make_reply(ReturnCode.OK), "FLARE message"),
-        (TaskCompletionStatus.CLIENT_DEAD, "client_dead"),
+        (TaskCompletionStatus.CLIENT_DEAD, "it has left the job"),
         (TaskCompletionStatus.ERROR, "error"),
     ],
 )

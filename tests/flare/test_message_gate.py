@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 
 import nvflare
 import pytest
-from nvflare.apis.fl_constant import FedEventHeader, ReservedKey, ReturnCode
+from nvflare.apis.client import Client
+from nvflare.apis.fl_constant import FedEventHeader, ReservedKey, ReturnCode, RunProcessKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.utils.format_check import name_check
@@ -57,6 +59,7 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
+from nvflare.private.fed.server.job_runner import JobRunner
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
@@ -66,6 +69,7 @@ from fedward.flare.gate import refusals as refusal_log
 from fedward.flare.gate.arrivals import Arrival, arrival_of
 from fedward.flare.gate.commands import RIGHTS
 from fedward.flare.gate.decisions import message_refusal
+from fedward.flare.gate.lost_sites import LostSites
 from fedward.flare.gate.names import is_job_id, place_of
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.gate.requests import REQUESTS
@@ -550,6 +554,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (CoreCell, "_process_received_msg"),
         (ServerDeployer, "close"),
         (ClientManager, "set_disabled_clients_file"),
+        (FederatedServer, "remove_dead_clients"),
         (FedAdminAgent, "register_processor"),
         (FedAdminAgent, "_dispatch_request"),
         (NetManager, "get_spec"),
@@ -561,6 +566,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(AuditService, "the_auditor", None)
     monkeypatch.setattr(hooks, "refusals", Refusals())
     monkeypatch.setattr(hooks, "shut_out", ShutOut())
+    monkeypatch.setattr(hooks, "lost_sites", LostSites())
     monkeypatch.setattr(server_start, "started", threading.Event())
     AuditService.initialize(str(tmp_path / "audit.log"))
     hooks.install()
@@ -972,6 +978,52 @@ def test_a_site_that_was_shut_out_is_not_heard(installed, tmp_path, monkeypatch)
     assert refused in installed.read_text()
     manager.enable_client("hospital-b")
     assert send_all() == everything
+
+
+def test_a_job_is_told_which_of_its_sites_have_left_it(installed, tmp_path, monkeypatch, clock):
+    """Shut out, or registered with another token. It is told again after a minute.
+
+    The server does not wait for their reports when the job has ended.
+    """
+    server = FederatedServer("fedward", args=SimpleNamespace(workspace=str(tmp_path), set=[]))
+    manager = server.client_manager
+    told: list[tuple[str, str]] = []
+
+    def note(job: str, site: str, _reason: str) -> None:
+        told.append((job, site))
+
+    monkeypatch.setattr(server.engine, "notify_dead_job", note)
+    sites = {name: just_heard(name, f"first token of {name}") for name in "abc"}
+    participants = {site.token: site for site in sites.values()}
+    manager.set_clients(dict(participants))
+    server.engine.run_processes = {JOB: {RunProcessKey.PARTICIPANTS: participants}}
+    server.engine.job_runner = runner = JobRunner(workspace_root=str(tmp_path))
+    runner._pending_client_outcomes[JOB] = set(sites)
+
+    def look() -> list[tuple[str, str]]:
+        told.clear()
+        server.remove_dead_clients()
+        return list(told)
+
+    assert look() == []
+    manager.disable_client("b")
+    again = just_heard("c", "second token of c")
+    manager.set_clients({site.token: site for site in (sites["a"], again)})
+    assert look() == [(JOB, "b"), (JOB, "c")]
+    assert [name for name in sites if runner.is_client_outcome_pending(JOB, name)] == ["a"]
+    assert look() == []
+    clock.now += 60
+    assert look() == [(JOB, "b"), (JOB, "c")]
+    clock.now += 60
+    manager.set_clients(dict(participants))  # They are back with their tokens, as after a gap.
+    assert look() == []
+
+
+def just_heard(name: str, token: str) -> Client:
+    """Return a site that FLARE's server has just heard of."""
+    site = Client(name, token)
+    site.last_connect_time = time.time()
+    return site
 
 
 # --- what reaches more than its sender, in FLARE's own cells

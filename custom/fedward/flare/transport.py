@@ -108,8 +108,14 @@ def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver
         del tasks[site]
         # The server loop reports a site whose deadline has passed by itself.
         if status != TaskCompletionStatus.TIMEOUT:
-            reason = f"FLARE gave up the task: {status.value}"
-            deliver(site, failed(site, requests[site], reason))
+            deliver(site, failed(site, requests[site], _reason_of(status)))
+
+
+def _reason_of(status: TaskCompletionStatus) -> str:
+    """Return why FLARE gives a task up."""
+    if status == TaskCompletionStatus.CLIENT_DEAD:
+        return "it has left the job: stopped, started again, shut out or cut off"
+    return f"FLARE gave up the task: {status.value}"
 
 
 def _answer(site: str, request: Message, result: Any) -> Message:

@@ -28,6 +28,7 @@ from nvflare.private.defs import ERROR_MSG_PREFIX, new_cell_message
 from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
 from nvflare.private.fed.server.client_manager import ClientManager
+from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.widgets.fed_event import FedEventRunner
 
@@ -35,6 +36,7 @@ from fedward.flare.gate import server_start
 from fedward.flare.gate.arrivals import arrival_of, certificate_of
 from fedward.flare.gate.commands import RIGHTS, command_refusal, person_of
 from fedward.flare.gate.decisions import message_refusal
+from fedward.flare.gate.lost_sites import lost_sites
 from fedward.flare.gate.names import owner_of
 from fedward.flare.gate.refusals import refusals
 from fedward.flare.gate.shut_out import shut_out
@@ -57,6 +59,7 @@ def install() -> None:
     CoreCell._process_received_msg = _process_received_msg
     ServerDeployer.close = _close_deployer
     ClientManager.set_disabled_clients_file = _set_disabled_clients_file
+    FederatedServer.remove_dead_clients = _remove_dead_clients
     FedAdminAgent.register_processor = _register_processor
     FedAdminAgent._dispatch_request = _dispatch_request
     NetManager.get_spec = _get_spec
@@ -69,6 +72,7 @@ def install() -> None:
 _ORIGINAL_PROCESS_RECEIVED = CoreCell._process_received_msg
 _ORIGINAL_CLOSE_DEPLOYER = ServerDeployer.close
 _ORIGINAL_SET_DISABLED = ClientManager.set_disabled_clients_file
+_ORIGINAL_REMOVE_DEAD = FederatedServer.remove_dead_clients
 _ORIGINAL_REGISTER = FedAdminAgent.register_processor
 _ORIGINAL_DISPATCH = FedAdminAgent._dispatch_request
 _ORIGINAL_RECEIVE_EVENT = FedEventRunner._receive
@@ -122,6 +126,12 @@ def _set_disabled_clients_file(manager: ClientManager, file_path: str) -> None:
     """Replace ``ClientManager.set_disabled_clients_file``: a server reads whom it has shut out."""
     shut_out.manager = manager
     _ORIGINAL_SET_DISABLED(manager, file_path)
+
+
+def _remove_dead_clients(server: FederatedServer) -> None:
+    """Replace ``FederatedServer.remove_dead_clients``: the server calls it every five seconds."""
+    _ORIGINAL_REMOVE_DEAD(server)
+    lost_sites.tell_jobs(server)
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
