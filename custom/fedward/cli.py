@@ -84,7 +84,7 @@ _COMMANDS = {
     ),
     "revoke": (
         "operation.finished_run_commands:add_revoke",
-        "make the server refuse users who left or whose key is lost",
+        "make the server or a site refuse users who left or whose key is lost",
     ),
     "annotate": (
         "annotation.command:add_annotate",

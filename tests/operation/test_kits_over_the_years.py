@@ -263,41 +263,49 @@ def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
 # --- revocation
 
 
-def may(workspace: Path, name: str, right: str, role: str = "lead") -> bool:
-    rules = json.loads((kit(workspace, SERVER) / "local" / "authorization.json").read_text())
+def may(participant: Path, name: str, right: str, role: str = "lead") -> bool:
+    rules = json.loads((participant / "local" / "authorization.json").read_text())
     authorizer = FLAuthorizer("consortium", rules)
     assert not authorizer.load_policy(rules)
     person = Person(name, "consortium", role)
     return bool(authorizer.evaluate(AuthzContext(right, person, person))[0])
 
 
-def test_revocation_takes_all_rights_of_one_person_alone(workspace):
-    rules = kit(workspace, SERVER) / "local" / "authorization.json"
+@pytest.mark.parametrize("participant", [SERVER, SITE])
+def test_revocation_takes_all_rights_of_one_person_alone(workspace, participant):
+    here = kit(workspace, participant)
+    rules = here / "local" / "authorization.json"
     rights = json.loads(rules.read_text())["permissions"]["lead"]
-    assert may(workspace, LEAD, "submit_job")
-    assert main(["revoke", str(kit(workspace, SERVER)), LEAD]) == 0
+    assert may(here, LEAD, "submit_job")
+    assert main(["revoke", str(here), LEAD]) == 0
     for role in ("lead", "project_admin", "org_admin", "member"):
         assert not any(
-            may(workspace, name, right, role) for right in rights for name in (LEAD, LEAD.upper())
+            may(here, name, right, role) for right in rights for name in (LEAD, LEAD.upper())
         )
-    assert may(workspace, OTHER, "submit_job")
-    assert not may(workspace, OTHER, "byoc")
+    assert may(here, OTHER, "submit_job")
+    assert not may(here, OTHER, "byoc")
     once = rules.read_bytes()
-    assert main(["revoke", str(kit(workspace, SERVER)), LEAD]) == 0
+    assert main(["revoke", str(here), LEAD]) == 0
     assert rules.read_bytes() == once
 
 
-@pytest.mark.parametrize("name", ["", "a b", "n:x", "any\n", 'x"'])
+@pytest.mark.parametrize("name", ["", "a b@c", "n:x@y", "any@x\n", 'x"@y', "any"])
 def test_a_name_that_rules_cannot_hold_is_refused(workspace, name, capsys):
     before = contents(kit(workspace, SERVER))
     assert main(["revoke", str(kit(workspace, SERVER)), name]) == 2
     assert contents(kit(workspace, SERVER)) == before
-    assert "expected names of letters" in capsys.readouterr().err
+    assert "expected names of users" in capsys.readouterr().err
 
 
-def test_a_sites_kit_is_not_where_people_are_revoked(workspace, capsys):
-    assert main(["revoke", str(kit(workspace, SITE)), LEAD]) == 2
-    assert "disable-client" in capsys.readouterr().err
+def test_the_name_of_a_site_is_refused_and_its_own_command_named(workspace, capsys):
+    """The server's rules are about people: they would not keep the site out."""
+    assert main(["revoke", str(kit(workspace, SERVER)), SITE]) == 2
+    assert "nvflare system disable-client" in capsys.readouterr().err
+
+
+def test_a_persons_kit_has_no_rules_to_revoke_in(workspace, capsys):
+    assert main(["revoke", str(kit(workspace, OTHER)), LEAD]) == 2
+    assert "expected the kit of the server or of a site" in capsys.readouterr().err
 
 
 # --- backup

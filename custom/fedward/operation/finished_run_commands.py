@@ -135,7 +135,7 @@ def add_revoke(parser: argparse.ArgumentParser) -> None:
         "kit",
         type=Path,
         metavar="KIT",
-        help="the server's startup kit, where the rule is written",
+        help="startup kit of the server or of a site, where the rule is written",
     )
     parser.add_argument(
         "names",
@@ -291,5 +291,5 @@ def _megabytes(count: int) -> str:
 def _revoke(options: argparse.Namespace) -> int:
     from fedward.operation.revoke import revoke
 
-    print(f"{revoke(options.kit, options.names)} refuses them; restart the server now")
+    print(f"{revoke(options.kit, options.names)} refuses them; restart this participant now")
     return 0

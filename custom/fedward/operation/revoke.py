@@ -1,4 +1,4 @@
-"""Revocation of users who left or whose key is lost: the server's own rules refuse them by name."""
+"""Revocation of users who left or whose key is lost: a participant's rules refuse them by name."""
 
 import json
 import os
@@ -14,42 +14,43 @@ from fedward.errors import ConfigError
 from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.reading import read_json, reading
 
-_NAME = re.compile(r"[A-Za-z0-9._@+-]+")
-"""Names that FLARE's rules can hold: spaces and colons have another meaning there."""
+_NAME = re.compile(r"[A-Za-z0-9._+-]+@[A-Za-z0-9.-]+")
+"""Names of users, as FLARE provisions them. A site has none with an ``@``."""
 
 
 def revoke(folder: Path, names: Sequence[str]) -> Path:
-    """Refuse all that these users ask of the server, from its next start on.
+    """Refuse all that these users ask of a participant, from its next start on.
 
-    FLARE has no list of revoked certificates: the users can still log in, also with a session from
-    before, but their commands about jobs and the server are refused. Commands to a site, such as
-    its restart, are left to the site's own rules. To revoke a user twice changes nothing.
+    FLARE has no list of revoked certificates: the users can still log in at the server, also with a
+    session from before. The server then refuses their commands about jobs and about itself, and a
+    site those about itself, such as its restart. To revoke a user twice changes nothing.
 
     Args:
-        folder: the server's kit.
+        folder: the kit of the server or of a site.
         names: of users, as in their certificates.
 
     Returns:
         The changed file.
 
     Raises:
-        ConfigError: another kit, rules that cannot be read, or a name that rules cannot hold.
+        ConfigError: the kit of a user, rules that cannot be read, or a name that no user has.
     """
     kit = open_kit(folder)
-    if kit.role != "server":
+    if kit.role == "user":
         raise ConfigError(
             f"kit {folder}",
-            expected="the server's kit",
+            expected="the kit of the server or of a site",
             found=f"that of {kit.name}",
-            remedy="Name the server's. A site is shut out with `nvflare system disable-client`.",
+            remedy="Name the kit of the participant that is to refuse them.",
         )
     wrong_names = [name for name in names if not _NAME.fullmatch(name)]
     if wrong_names:
         raise ConfigError(
             "fedward revoke",
-            expected="names of letters, digits and . _ @ + -",
+            expected="names of users, such as lead@hospital-a.org",
             found=", ".join(map(repr, wrong_names)),
-            remedy="Name users as in project.yml.",
+            remedy="Name users as in project.yml. "
+            "A site is shut out with `nvflare system disable-client`.",
         )
     file = kit.local / "authorization.json"
     rules = read_json(file)
