@@ -28,6 +28,7 @@ from nvflare.private.fed.utils.app_deployer import AppDeployer
 from nvflare.private.privacy_manager import PrivacyService
 from nvflare.security.security import FLAuthorizer
 
+from fedward.cli import main
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits import apps, deployer
@@ -282,6 +283,25 @@ def test_a_job_is_signed_by_a_lead_or_a_project_admin(kits, kit, app, site, pers
         assert "found none" in told or "signed by a lead or project_admin" in told
         assert folders(kit) == before
         assert "refused train.deploy" in site.read_text()
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job that a revoked person had sent before",
+    "refused by the server once it was restarted, and by a site that revoked the person itself",
+)
+def test_a_job_of_a_revoked_person_is_refused(kits, kit, app, site, monkeypatch):
+    archive = signed(app, kits)
+    assert main(["revoke", str(kit), LEAD]) == 0
+    rules = json.loads((kit / "local" / "authorization.json").read_text())
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
+    AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
+    before = folders(kit)
+    told = deploy(kit, archive)
+    assert f"found {LEAD} (lead), whom authorization.json refuses" in told
+    assert folders(kit) == before
+    assert "refused train.deploy" in site.read_text()
+    assert deploy(kit, signed(app, kits, "lead@hospital-b.org")) == ""
 
 
 def unsigned(app: Path) -> None:

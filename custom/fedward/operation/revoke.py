@@ -23,7 +23,8 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
 
     FLARE has no list of revoked certificates: the users can still log in at the server, also with a
     session from before. The server then refuses their commands about jobs and about itself, and a
-    site those about itself, such as its restart. To revoke a user twice changes nothing.
+    site those about itself, such as its restart. Both refuse their jobs, those too that wait at the
+    server. To revoke a user twice changes nothing.
 
     Args:
         folder: the kit of the server or of a site.

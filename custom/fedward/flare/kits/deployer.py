@@ -23,10 +23,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from nvflare.apis.app_validation import AppValidationKey
-from nvflare.apis.fl_constant import SiteType
+from nvflare.apis.fl_constant import AdminCommandNames, SiteType
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.workspace import Workspace
+from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.defs import TrainingTopic
@@ -178,6 +179,8 @@ def _checked_meta(
     if other_signers:
         roles = " or ".join(sorted(_SUBMITTER_ROLES))
         raise refused("app", f"signed by a {roles}", ", ".join(other_signers))
+    for signer in signers:
+        _require_right_to_submit(Person(*signer))
     problem, properties = AppAuthzService.validate_app(str(app_folder))
     if problem:
         raise _RefusedByFlareError(problem)
@@ -199,6 +202,24 @@ def _checked_meta(
         if problem or not authorized:
             raise _RefusedByFlareError(problem or "not authorized")
     return meta
+
+
+def _require_right_to_submit(signer: Person) -> None:
+    """Raise ConfigError if a signer of an app may not submit jobs by the rules of this participant.
+
+    The server has asked its own when the job was submitted. The job may have waited since then, and
+    a site may have other rules.
+    """
+    right = AdminCommandNames.SUBMIT_JOB
+    context = AuthzContext(user=signer, submitter=signer, right=right)
+    authorized, problem = AuthorizationService.authorize(context)
+    if problem or not authorized:
+        raise ConfigError(
+            "app",
+            expected="signed by somebody who may submit jobs here",
+            found=f"{signer.name} ({signer.role}), whom authorization.json refuses",
+            remedy="Ask the administrator of this participant.",
+        )
 
 
 class _RefusedByFlareError(Exception):
