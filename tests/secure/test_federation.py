@@ -426,6 +426,23 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     assert fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out").is_dir()
 
 
+@pytest.mark.slow
+def test_a_lead_copies_and_deletes_a_job(federation, lead, job, tmp_path):
+    """A copy is a run of its own. The deletion leaves the server's run folder."""
+    first = submit(lead, job)
+    first_run = fetch(lead, wait(lead, first, PATIENCE), tmp_path / "first")
+    copy = lead.clone_job(first)
+    run_of_copy = fetch(lead, wait(lead, copy, PATIENCE), tmp_path / "copy")
+    ids = [json.loads((run / "run.json").read_text())["id"] for run in (first_run, run_of_copy)]
+    assert ids[0] != ids[1]
+    lead.delete_job(copy)
+    left = [each["job_id"] for each in lead.list_jobs()]
+    assert first in left
+    assert copy not in left
+    runs = federation.kit(SERVER) / "fedward" / "runs" / LEAD
+    assert (runs / copy / "model.safetensors").exists()
+
+
 @pytest.mark.proves(
     "lead", "another lead's run, or its id", "not read: the server gives the run an id of its own"
 )

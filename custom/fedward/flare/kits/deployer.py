@@ -31,6 +31,7 @@ from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 from nvflare.lighter.utils import verify_folder_signature_and_get_signers
 from nvflare.private.defs import TrainingTopic
+from nvflare.private.fed.server.job_cmds import CLONED_META_KEYS
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
@@ -65,10 +66,12 @@ _ORIGINAL_VALIDATE_RESOURCE = JobMetaValidator._validate_resource
 def install() -> None:
     """Replace what FLARE calls to deploy an app, and to check the resources of a submitted job.
 
-    It deploys apps at the server and the sites, and checks submitted jobs at the server.
+    It deploys apps at the server and the sites, and checks submitted jobs at the server. A copy
+    that ``clone_job`` makes of a job keeps its privacy scope, without which every site refuses it.
     """
     AppDeployer.deploy = deploy
     JobMetaValidator._validate_resource = staticmethod(_validate_resource)
+    CLONED_META_KEYS.add(JobMetaKey.SCOPE.value)
 
 
 def _validate_resource(job_name: str, meta: dict[str, Any]) -> None:
