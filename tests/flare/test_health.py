@@ -16,7 +16,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import RunStatus
 
-from fedward.flare.kits import presence
+from fedward.flare.kits import disks, presence
 from fedward.flare.kits.health import main
 from fedward.flare.kits.presence import KitPresence, Presence, end_if_taken
 
@@ -92,6 +92,17 @@ def test_a_server_is_healthy_while_it_holds_its_port(tmp_path, listener, capsys)
     assert main([server]) == 1
     line = "server server: not connected, its process last wrote 90 s ago\n"
     assert capsys.readouterr().out == line
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_a_full_disk_is_named(tmp_path, monkeypatch, capsys, role):
+    """Such a participant may be connected, but cannot write down that it is."""
+    monkeypatch.setattr(disks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    participant = kit(tmp_path, role)
+    written(tmp_path, 90)
+    assert main([participant]) == 1
+    told = "not connected, its disk is full, and it could write nothing for 90 s\n"
+    assert capsys.readouterr().out.endswith(told)
 
 
 def test_the_kit_is_named_by_the_environment(tmp_path, monkeypatch, capsys):

@@ -11,12 +11,14 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -41,7 +43,7 @@ from fedward.flare.classes import (
     METHOD_CONTROLLER,
 )
 from fedward.flare.jobs.export import export_job
-from fedward.flare.kits import doctor
+from fedward.flare.kits import disks, doctor
 from fedward.flare.kits.doctor import network
 from fedward.flare.kits.doctor.job import deployed
 from fedward.flare.kits.doctor.rows import Row
@@ -435,6 +437,37 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
 
 
 # --- files, key and certificates
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    monkeypatch.setattr(disks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_full_disk(kit):
+    kit.only_failure("disk", f"no room in {kit.folder}", f"fedward prune {kit.folder}")
+
+
+@pytest.mark.usefixtures("no_room")
+def test_a_server_that_cannot_write_is_not_taken_for_another_process(
+    provisioned, tmp_path, listener
+):
+    """It holds its port, and could write so last before its disk was full."""
+    server = copy_of(provisioned / "localhost", tmp_path / "server")
+    server.rewrite(
+        "startup/fed_server.json",
+        lambda content: content["servers"][0]["service"].update(
+            target=f"localhost:{listener.port}"
+        ),
+    )
+    (server.folder / "fedward").mkdir()
+    last = {"written": time.time() - 90, "port": listener.port, "sites": {}}
+    (server.folder / "fedward" / "presence.json").write_text(json.dumps(last))
+    rows = server.check()
+    assert rows["disk"].status == rows["port"].status == "failed"
+    assert "its disk is full, and it could write nothing for 90 s" in rows["port"].found
+    assert rows["port"].remedy.startswith("Make room")
 
 
 @pytest.mark.parametrize("name", ["client.key", "client.crt", "rootCA.pem", "start.sh"])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedward.errors import FedwardError
 from fedward.flare.classes import KIT_PRESENCE
+from fedward.flare.kits.disks import is_full
 from fedward.flare.kits.kit import Kit, open_kit
 from fedward.flare.kits.presence import RECENT, Presence
 from fedward.text import count
@@ -33,10 +34,10 @@ def connected(kit: Kit) -> tuple[bool, str]:
         if is_older(kit):
             return False, f"as local/{kit.resources.name} does not name {KIT_PRESENCE}"
         return False, "no contact so far"
-    if kit.role != "server":
-        return presence.recent, f"last contact {presence.age:.0f} s ago"
     if not presence.recent:
-        return False, f"its process last wrote {presence.age:.0f} s ago"
+        return False, _silence(kit, presence)
+    if kit.role != "server":
+        return True, f"last contact {presence.age:.0f} s ago"
     if presence.port != kit.port:
         return False, f"its process does not hold port {kit.port}"
     now = time.time()
@@ -50,6 +51,15 @@ def connected(kit: Kit) -> tuple[bool, str]:
     if silent:
         evidence += f"; silent for {', '.join(silent)}"
     return True, evidence
+
+
+def _silence(kit: Kit, presence: Presence) -> str:
+    """Return what is known of a participant whose last contact is too old."""
+    if is_full(kit.own_folder):
+        return f"its disk is full, and it could write nothing for {presence.age:.0f} s"
+    if kit.role == "server":
+        return f"its process last wrote {presence.age:.0f} s ago"
+    return f"last contact {presence.age:.0f} s ago"
 
 
 def is_older(kit: Kit) -> bool:

@@ -19,10 +19,11 @@ from nvflare.apis.fl_context import FLContext
 from fedward.annotation.queue import queue_folder, queue_of
 from fedward.code_version import code_version
 from fedward.disk import make_folder, replacing
-from fedward.flare.kits.kit import Kit, job_store, open_kit
+from fedward.flare.kits.disks import written_folders
+from fedward.flare.kits.kit import Kit, open_kit
 from fedward.flare.kits.reading import read_json
 from fedward.flare.kits.scopes import noise_rules, privacy_ledger
-from fedward.flare.places import METRICS_VARIABLE, RUNS_VARIABLE, STATE_VARIABLE, named_folder
+from fedward.flare.places import METRICS_VARIABLE, named_folder
 from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
@@ -123,16 +124,9 @@ def _certificates(kit: Kit) -> Iterator[Family]:
 
 
 def _disks(kit: Kit) -> Iterator[Family]:
-    state = named_folder(STATE_VARIABLE)
-    folders = {"kit": kit.folder}
-    if state:
-        folders["state"] = state
-    if kit.role == "server":
-        folders["runs"] = named_folder(RUNS_VARIABLE) or state or kit.folder
-        folders["jobs"] = job_store(kit)
     free: Values = {}
     size: Values = {}
-    for name, folder in folders.items():
+    for name, folder in written_folders(kit).items():
         disk = shutil.disk_usage(folder)
         free[kit.name, name] = disk.free
         size[kit.name, name] = disk.total

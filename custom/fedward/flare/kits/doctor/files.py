@@ -18,6 +18,7 @@ from nvflare.app_opt.job_launcher.study_runtime import (
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.builder import CONNECTIONS, SAFE_IMPORTS
+from fedward.flare.kits.disks import is_full, written_folders
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit
 from fedward.flare.kits.reading import read_json, reading
@@ -62,13 +63,29 @@ def complete(kit: Kit) -> Row:
 
 
 def check(kit: Kit) -> list[Row]:
-    """Check leftovers in a prepared kit, what may be imported, and connections on the machine."""
-    rows = []
+    """Check disks, leftovers in a prepared kit, what may be imported, and connections here."""
+    rows = [_disks(kit)]
     if is_prepared(kit):
         rows.append(_leftovers(kit))
     rows += _imports(kit)
     rows.append(_own_connections(kit))
     return rows
+
+
+def _disks(kit: Kit) -> Row:
+    try:
+        folders = written_folders(kit)
+    except ConfigError:
+        return skipped("disk", "the participant's folders are not known")
+    full_folders = sorted({str(folder) for folder in folders.values() if is_full(folder)})
+    if not full_folders:
+        return done("disk", "it has room")
+    return failed(
+        "disk",
+        expected="room for what the participant writes",
+        found=f"no room in {', '.join(full_folders)}",
+        remedy=f"Make room. `fedward prune {kit.folder}` lists what can be removed.",
+    )
 
 
 def is_prepared(kit: Kit) -> bool:

@@ -13,6 +13,7 @@ from cryptography import x509
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.errors import ConfigError
+from fedward.flare.kits.disks import is_full
 from fedward.flare.kits.doctor.certificates import common_name
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.health import connected, is_older
@@ -152,15 +153,12 @@ def _open_port(kit: Kit) -> Row:
                 "from a newly provisioned kit."
             ),
         )
-    return failed(
-        "port",
-        expected=expected,
-        found=f"it is open, but {evidence}",
-        remedy=(
-            "Stop what holds it, or start this kit's server: "
-            "the process at this port is another one."
-        ),
+    remedy = (
+        "Stop what holds it, or start this kit's server: the process at this port is another one."
     )
+    if is_full(kit.own_folder):
+        remedy = "Make room, and look again a minute later: its server writes then what it holds."
+    return failed("port", expected=expected, found=f"it is open, but {evidence}", remedy=remedy)
 
 
 def _closed_port(kit: Kit, error: OSError) -> Row:
