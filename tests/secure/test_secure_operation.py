@@ -80,6 +80,7 @@ def test_a_revoked_person_is_refused_in_an_open_session(federation, job):
         federation.start(SERVER)
         federation.wait_until_ready()
         with session(federation.kit(LEAD)) as lead:
+            submit(lead, job)
             jobs = [each["job_id"] for each in lead.list_jobs()]
         for attempt in (
             before.list_jobs,
