@@ -169,8 +169,10 @@ class Console(Listener):
 
     def reporting(self, reason: str | None) -> None:
         """Pass it on to the progress."""
-        after = "" if reason is None else "failed"
-        self._progress.reporting(INTERRUPTED if reason == INTERRUPTED else after)
+        if reason is None:
+            self._progress.reporting()
+        else:
+            self._progress.reporting(INTERRUPTED if reason == INTERRUPTED else "failed")
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Print how the run ended, which round is best and why, its test value, and its files."""

@@ -100,8 +100,10 @@ class Progress:
     def state(self) -> State:
         """Return how far the run is now."""
         with self._lock:
-            if self._after_exchanges or self._round == 0:
+            if self._after_exchanges:
                 return State(self._after_exchanges)
+            if self._round == 0:
+                return State("")
             if self._round <= self._rounds:
                 return self._state_in_rounds()
             return State(f"evaluation of the last model  {self._work()}")

@@ -13,18 +13,18 @@ from nvflare.apis.fl_constant import RunProcessKey
 from nvflare.private.fed.server.fed_server import FederatedServer
 
 _PAUSE = 60.0
-"""Seconds until jobs are told of the same site again.
+"""Seconds after which the jobs are notified of the same site again.
 
-A job's process may have been started again meanwhile, or have heard once more of the site's old
-one."""
+Meanwhile a job's process may have restarted, or have received another message of the site's old
+process."""
 
 
 class LostSites:
-    """What the server of this process has told its jobs."""
+    """The sites of which the server of this process has notified its jobs."""
 
     def __init__(self) -> None:
-        self._told_at: dict[str, float] = {}
-        """Token of a site -> when its jobs were told of it last."""
+        self._notified_at: dict[str, float] = {}
+        """Token of a site -> when its jobs were last notified of it, by the monotonic clock."""
 
     def tell_jobs(self, server: FederatedServer) -> None:
         """Tell all running jobs which of their sites no longer have that registration."""
@@ -35,13 +35,15 @@ class LostSites:
             for token, site in process.get(RunProcessKey.PARTICIPANTS, {}).items():
                 if token not in registered:
                     lost[token] = site
-        self._told_at = {token: told for token, told in self._told_at.items() if token in lost}
+        self._notified_at = {
+            token: notified for token, notified in self._notified_at.items() if token in lost
+        }
         for token, site in lost.items():
-            told = self._told_at.get(token)
-            if told is None or now - told >= _PAUSE:
+            notified = self._notified_at.get(token)
+            if notified is None or now - notified >= _PAUSE:
                 server.notify_dead_client(site)
-                self._told_at[token] = now
+                self._notified_at[token] = now
 
 
 lost_sites = LostSites()
-"""Those of which this process has told its jobs."""
+"""Those of this process, which is a server's."""

@@ -83,9 +83,9 @@ def _require_last_rounds(file: Path, record: Record) -> None:
 def _require_best_round(file: Path, record: Record, alone: bool) -> None:
     """Refuse a best round that is not the best on validation, or values that the curve lacks there.
 
-    Older lines do not name the round, and do not keep what their study was judged by. The curve
-    lacks the model before training, and is a mean over sites, of which those that are alone may
-    choose different rounds.
+    Older lines name neither the round nor the digest of what judged their study. The curve lacks
+    the model before training, and is a mean over sites, of which those that are alone may choose
+    different rounds.
     """
     rounds = sorted(set(record.best_round.values()))
     if not rounds and not record.judged_by:

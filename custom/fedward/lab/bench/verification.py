@@ -49,8 +49,8 @@ def verified_records(work: "Bench") -> str:
     for record in records.values():
         _require_current(work, record)
         _require_rounds(work, record)
-        alone = not record.reference and work.study.rows[record.row].alone
         _require_metrics(work.study, record)
+        alone = not record.reference and work.study.rows[record.row].alone
         require_agreement(work.file, record, alone=alone)
     compared = check_records(work.file, work.finished_runs)
     return (
