@@ -14,6 +14,7 @@ from pathlib import Path
 # Libraries that are being imported would answer Ctrl-C with a long traceback.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from fedward.console.run_end import last_lines  # noqa: E402
 from fedward.errors import FedwardError  # noqa: E402
 from fedward.flare.jobs.export import export_job  # noqa: E402
 from fedward.flare.jobs.reporter import Reporter  # noqa: E402
@@ -46,7 +47,9 @@ def main() -> int:
                 job_id = submit(flare, job)
                 say(f"{LEAD} submitted job {job_id}")
                 run = fetch(flare, wait(flare, job_id, TIMEOUT, Reporter(say)), FOLDER / "results")
-            say(f"finished: {run / 'report.html'}")
+            say("finished")
+            for line in last_lines(run):
+                say(line)
     except (FedwardError, RuntimeError) as error:
         say(f"failed: {error}")
         return 1

@@ -81,6 +81,21 @@ def test_each_round_is_a_line_and_each_failure_too(clock):
     assert reporter.round == 5
 
 
+def test_a_value_that_was_not_measured_anew_is_named_once(clock):
+    lines = []
+    federation = Federation()
+    reporter = Reporter(lines.append)
+    for round_, measured in [(1, 0), (2, 0), (4, 2)]:
+        federation.state = state(round_, last={"round": measured, "value": 0.217})
+        reporter.look(federation, "job", federation.info())
+        clock.sleep(60)
+    assert lines == [
+        "round 1 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 0), 4.2 s",
+        "round 2 of 12: 2 of 3 sites replied, 4.2 s",
+        "rounds 3 to 4 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 2), 4.2 s",
+    ]
+
+
 def test_lines_are_of_80_columns_and_say_what_is_known():
     assert round_lines(state(1, exchange=None, last=None), 1) == ["round 1 of 12"]
     lines = round_lines(state(3, {"c": "x" * 200}, metric="balanced_accuracy_of_a_long_name"), 3)

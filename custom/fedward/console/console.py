@@ -7,12 +7,10 @@ from typing import TextIO
 
 from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
+from fedward.console.run_end import report_line, value_line, verdict_line
 from fedward.runs.exchanges import took_no_step
-from fedward.runs.judge import judge
-from fedward.runs.outcome import Outcome, ending, outcome
-from fedward.runs.run import Run
+from fedward.runs.outcome import ending, outcome
 from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
-from fedward.runs.verdict_words import in_short
 from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
@@ -195,10 +193,10 @@ class Console(Listener):
             self._wrapped(f"best: round {summary.best_round} ({why})")
         test = outcome(folder, summary)
         if test:
-            self._wrapped(_test_line(test))
+            self._wrapped(value_line(test))
         elif summary.reason is None and not untrained and not summary.not_evaluated:
             self._not_measured(folder)
-        self._files(folder, _verdict(folder, test) if test else "")
+        self._files(folder, verdict_line(folder, test) if test else "")
 
     def _not_measured(self, folder: Path) -> None:
         """Print why a run has no test value, unless it is a survey."""
@@ -215,9 +213,9 @@ class Console(Listener):
             self._wrapped(f"files: {', '.join(present)}")
         # The last two lines are what most readers look at.
         self._wrapped(verdict)
-        report = folder / "report.html"
-        if report.exists():
-            self._line(f"report: {report.resolve().as_uri()}")
+        report = report_line(folder)
+        if report:
+            self._line(report)
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
         """Print why sites failed, in at most three lines each, or one for a site without images."""
@@ -244,20 +242,6 @@ class Console(Listener):
         # Control characters are escaped first, because the escapes are wider.
         for line in wrapper.wrap(printable(text)):
             self._line(line)
-
-
-def _verdict(folder: Path, test: Outcome) -> str:
-    """Return the verdict's first sentence, with the number that it follows from."""
-    verdict = judge(Run.load(folder))
-    if verdict is None:
-        return ""
-    title = "verdict on synthetic images" if test.synthetic else "verdict"
-    return f"{title}: {in_short.lead(verdict)} {in_short.line(verdict)}".strip()
-
-
-def _test_line(test: Outcome) -> str:
-    images = f"mean of {count(test.sites, 'site')}, {test.tested}"
-    return f"test: {test.metric} {test.value:.3f} after round {test.round} ({images})"
 
 
 def _spread(values: Mapping[str, float]) -> str:

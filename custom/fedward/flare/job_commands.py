@@ -230,6 +230,7 @@ def _report_needs(name: str, experiment: Experiment, options: argparse.Namespace
 
 
 def _submit(options: argparse.Namespace) -> int:
+    from fedward.console.run_end import last_lines
     from fedward.flare.jobs.reporter import Reporter
     from fedward.flare.jobs.submit import fetch, session, submit, wait
     from fedward.flare.jobs.supervise import Supervisor
@@ -266,7 +267,9 @@ def _submit(options: argparse.Namespace) -> int:
         say(nobody)
     say(f"run folder {run}")
     # The pages that came are the server's; these are made here from the run's files.
-    say(rewrite_report(run))
+    rewrite_report(run)
+    for line in last_lines(run):
+        say(line)
     return 0
 
 

@@ -425,11 +425,15 @@ def _refuse_options_of_new_runs(options: argparse.Namespace) -> None:
 
 def _print_end(options: argparse.Namespace, run: "RunFolder") -> None:
     """Print the end of a run that has finished already."""
+    from fedward.console.run_end import last_lines
+
     listener = _program_listener(options)
     if listener:
         listener.closing(options.out, run.info.summary)
     else:
-        print(f"finished already: {options.out / 'report.html'}")
+        print("finished already")
+        for line in last_lines(options.out):
+            print(line)
 
 
 def _note(options: argparse.Namespace, text: str) -> None:

@@ -59,6 +59,8 @@ class Reporter:
     """When the job's rounds are asked for next."""
     _waiting_lines: set[str] = field(default_factory=set)
     """Lines about sites that wait for an approval, as last reported."""
+    _reported_value: dict[str, Any] | None = None
+    """The metric with its round, as last reported; None before the first."""
 
     @property
     def lost_sites(self) -> list[str]:
@@ -137,6 +139,14 @@ class Reporter:
         self._waiting_lines = waiting
         if state["round"] > self.round:
             with suppress(KeyError):  # A job of another version of this package.
-                for line in round_lines(state, self.round + 1):
-                    self.say(line)
+                self._report_rounds(state)
             self.round = state["round"]
+
+    def _report_rounds(self, state: dict[str, Any]) -> None:
+        """Report the rounds since the last report, and the metric if it is of another model."""
+        value = state["last"]
+        if value == self._reported_value:
+            state = {**state, "last": None}
+        self._reported_value = value
+        for line in round_lines(state, self.round + 1):
+            self.say(line)
