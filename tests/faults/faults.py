@@ -4,6 +4,7 @@ See inject/sitecustomize.py.
 """
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -83,7 +84,7 @@ class FaultyFederation(Federation):
         self.faults = folder / "faults"
         variables = {
             "FEDWARD_FAULTS": str(self.faults),
-            "PYTHONPATH": str(INJECT),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(INJECT), os.getenv("PYTHONPATH")])),
             "OMP_NUM_THREADS": "1",
         }
         # The default policy would refuse small jobs that go on with two sites, or one.

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 import torch
-from faults import POINTS, FaultyFederation, fault, job_process, parent_process, site_files
+from faults import POINTS, Fault, FaultyFederation, fault, job_process, parent_process, site_files
 from safetensors.torch import load_file
 
 from fedward.config import Experiment
@@ -149,6 +149,12 @@ def test_a_run_survives_kills_at_every_point_of_a_round(
 # --- away, hanging, late
 
 
+def hospital_b_dies() -> Fault:
+    """Return the death of a whole site, job process and parent, while it trains first."""
+    processes = [job_process("hospital-b"), parent_process("hospital-b")]
+    return fault("train", processes, "hospital-b", 1)
+
+
 @pytest.mark.proves(
     "faults",
     "a site hangs (SIGSTOP) or is killed, unsupervised",
@@ -168,9 +174,7 @@ def test_a_site_that_hangs_is_named_and_the_others_go_on(federation, tmp_path):
     "each round waits for `timeout` at most, names the site and goes on without it",
 )
 def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_path):
-    federation.plan(
-        [fault("train", [job_process("hospital-b"), parent_process("hospital-b")], "hospital-b", 1)]
-    )
+    federation.plan([hospital_b_dies()])
     try:
         run = plainly(federation, experiment(timeout=30, rounds=2), tmp_path)
     finally:
@@ -188,9 +192,7 @@ def test_a_site_that_stays_away_is_named_and_the_others_go_on(federation, tmp_pa
 )
 def test_nobody_waits_for_a_site_that_was_started_again(federation, tmp_path):
     """The timeout is longer than the patience with the run."""
-    federation.plan(
-        [fault("train", [job_process("hospital-b"), parent_process("hospital-b")], "hospital-b", 1)]
-    )
+    federation.plan([hospital_b_dies()])
     with federation.kept_alive() as revived:
         run = plainly(federation, experiment(timeout=600, rounds=2), tmp_path)
     assert revived == ["hospital-b"]
