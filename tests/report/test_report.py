@@ -643,7 +643,7 @@ def test_settings_have_no_words_of_python(tmp_path):
     run = Run.load(write_run(tmp_path / "run", rounds=1))
     experiment = {"options": {"limit": None, "anonymise": True}, "metrics": [], "sites": ["a", "b"]}
     stated = [
-        ("options.limit", "none"),
+        ("options.limit", "not set"),
         ("options.anonymise", "yes"),
         ("metrics", "none"),
         ("sites", "a, b"),

@@ -275,7 +275,7 @@ def test_sites_that_are_alike_are_said_to_be(tmp_path):
     alike = [row | {"value": 0.9} if row["name"] == "auroc_macro" else row for row in rows]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in alike))
     report = Page(write_report(folder).read_text(encoding="utf-8"))
-    assert "All sites have the same share." in sheet(folder).text
+    assert "The number is the same at all sites." in sheet(folder).text
     assert (
         "macro AUROC of 0.900 on test images (0.900 at each); before training it was 0.900. Shown"
         in report.text

@@ -135,7 +135,9 @@ def _settings(run: Run) -> list[tuple[str, str]]:
 
 def _in_words(value: Any) -> str:
     """Return a setting's value for people who do not know Python's words for it."""
-    if value is None or value in ([], {}):
+    if value is None:
+        return "not set"
+    if value in ([], {}):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -69,7 +69,7 @@ def _by_site(verdict: Verdict) -> str:
         return ""
     worst = verdict.worst_site
     if worst is None:
-        return "All sites have the same share."
+        return "The number is the same at all sites."
     best = verdict.sites[-1]
     unit = verdict.unit
     if worst.low is None:  # An AUROC of a site has no interval.
