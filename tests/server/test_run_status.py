@@ -12,6 +12,7 @@ import pytest
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.lab.local import LocalTransport
+from fedward.methods.algorithm import ServerState
 from fedward.server.run_status import lines, progress
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
@@ -100,6 +101,16 @@ def test_what_is_asked_and_not_answered_is_under_way(broken_off):
     assert under_way["part"] == 0
     assert under_way["asked"] == SITES
     assert under_way["since"] == state["written"] >= state["committed"]
+
+
+def test_a_round_that_was_given_up_does_not_count(broken_off, tmp_path):
+    folder = shutil.copytree(broken_off, tmp_path / "run")
+    (folder / "rounds" / "00002" / "state.safetensors").write_bytes(b"damaged")
+    RunFolder.reopen(folder).restore(ServerState)
+    state = progress(folder)
+    assert state["round"] == 1
+    (row,) = rows(folder, "rounds")
+    assert state["seconds_per_round"] == pytest.approx(row["seconds"])
 
 
 def test_a_run_that_has_just_begun_tells_what_there_is(tmp_path):

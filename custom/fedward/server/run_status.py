@@ -35,7 +35,8 @@ def progress(run_folder: Path, *, is_own: bool = False) -> dict[str, Any]:
     - ``method``: name of the method.
     - ``sites``: number of sites.
     - ``started``, ``written``: when it began and when it last wrote to its folder, in UTC.
-    - ``round``, ``rounds``: rounds committed and planned.
+    - ``round``, ``rounds``: rounds committed and planned. Rounds that a resumed run has given up,
+      as their state was damaged, do not count.
     - ``seconds_per_round``: mean over the committed rounds.
     - ``committed``: when the last round was committed.
     - ``purpose``: what the next round is for; only in the answer of a running job's controller.
@@ -74,8 +75,10 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     newest = next(audit.rows(run.path), None)
     committed = next(audit.rows(run.path, "committed"), None)
     done = max((row.round for row in rounds), default=0)
-    if committed:
-        done = committed["details"]["round"]
+    # A run whose newest state was damaged has gone back behind the last round it committed.
+    goes_on_from = next(audit.rows(run.path, "committed", "resumed"), None)
+    if goes_on_from:
+        done = goes_on_from["details"]["round"]
     rounds_with_tasks = [row for row in rounds if row.asked]
     return {
         "status": standing(run.path, info),
