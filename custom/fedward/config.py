@@ -364,9 +364,10 @@ class Experiment(_Frozen):
         for request in requests:
             reason = job.requirements.reason_against(request.feature)
             if reason:
-                supporting_methods = methods_supporting([asked.feature for asked in requests])
                 remedy = f"Set {request.instead}."
-                if supporting_methods:
+                supporting_methods = methods_supporting([asked.feature for asked in requests])
+                # A training does not stand in for a survey.
+                if supporting_methods and self.method != SURVEY:
                     remedy = (
                         f"Set {request.instead}, or choose one of {', '.join(supporting_methods)}"
                         " with its default settings."

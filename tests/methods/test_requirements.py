@@ -2,10 +2,12 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedward
+from fedward.config import DataSpec
 from fedward.errors import ConfigError
 from fedward.methods import job_of, method_of, methods_supporting
 from fedward.methods.requirements import Feature, Requirements
@@ -49,6 +51,28 @@ def test_a_survey_is_a_job_but_no_method() -> None:
     assert "survey" not in METHODS
     with pytest.raises(ConfigError, match="found fedward itself"):
         METHODS.register("survey", METHODS["fedavg"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        (
+            {"data": DataSpec(multi_label=True)},
+            "data.multi_label=true: it is written for one label an image. "
+            "Set data.multi_label=false.",
+        ),
+        (
+            {"trainable": "head"},
+            "trainable=head: it has no model. Set trainable=all.",
+        ),
+    ],
+)
+def test_what_a_survey_cannot_do_is_no_reason_to_train(
+    changes: dict[str, Any], refusal: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny("survey", **changes)
+    assert str(caught.value) == f"survey cannot work with {refusal}"
 
 
 @pytest.mark.parametrize("module", SHARED)

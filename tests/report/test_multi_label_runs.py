@@ -308,12 +308,16 @@ SEVERAL = "data.multi_label=true"
     ("job", "change", "found"),
     [
         *(
-            (job, "seed=1", "its losses take one label an image")
-            for job in ("isofed", "rscfed", "selffed", "oneshot")
-        ),
-        *(
-            (job, "seed=1", "its losses take one label an image")
-            for job in ("fedprox", "wfedavg", "mt_wfedavg")
+            (job, "seed=1", "it is written for one label an image")
+            for job in (
+                "isofed",
+                "rscfed",
+                "selffed",
+                "oneshot",
+                "fedprox",
+                "wfedavg",
+                "mt_wfedavg",
+            )
         ),
         ("fedavg", "class_weighting=median_frequency", "class_weighting=median_frequency"),
         ("ssfl", "pseudo_labels=soft", "pseudo_labels=soft"),

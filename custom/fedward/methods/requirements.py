@@ -55,7 +55,7 @@ class Feature(StrEnum):
 
 
 _REASONS_BY_DEFAULT: Mapping[Feature, str] = {
-    Feature.SEVERAL_LABELS: "its losses take one label an image",
+    Feature.SEVERAL_LABELS: "it is written for one label an image",
 }
 """Feature that needs code in the method itself -> the reason where a method declares nothing."""
 

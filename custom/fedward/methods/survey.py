@@ -11,7 +11,7 @@ from pydantic import Field
 from fedward.methods.requirements import Feature, Requirements, Sends
 from fedward.methods.settings import AllImages, StepSize
 
-_NO_MODEL = "it averages no models"
+_NO_MODEL = "it has no model"
 
 
 class SurveySettings(AllImages):
