@@ -35,7 +35,7 @@ from fedward.security.sums import MEASURED, image_set
 from fedward.sites import SiteData
 from fedward.text import count
 from fedward.training.device_data import DeviceData
-from fedward.training.features import stored_features
+from fedward.training.features import encoder_of
 from fedward.training.learner import Aborted, Evaluation, Learner, LocalUpdate
 from fedward.training.machine import described, device_of, threads_limited
 from fedward.training.networks import Networks
@@ -129,13 +129,13 @@ class Client(Respondent):
         Its source of random draws is that of the first request in this process.
         """
         if self._learner is None:
-            features = stored_features(
+            encoder = encoder_of(
                 self._networks.on_images,
                 self.experiment,
                 self.source.features,
                 self.algorithm.requirements.plain_images,
             )
-            images = DeviceData(self.data, self._networks.device, features=features)
+            images = DeviceData(self.data, self._networks.device, encoder=encoder)
             self._learner = Learner(
                 self.name,
                 self.experiment,

@@ -17,7 +17,7 @@ from fedward.model_state import State
 from fedward.seeds import Draws
 from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData
-from fedward.training.features import stored_features
+from fedward.training.features import encoder_of
 from fedward.training.learner import Learner
 from fedward.training.machine import device_of, threads_limited
 from fedward.training.networks import Networks
@@ -87,9 +87,9 @@ class PublicImages:
         """
         data = self._source.read(class_totals=False)
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
-        features = stored_features(networks.on_images, self._experiment, self._source.features)
+        encoder = encoder_of(networks.on_images, self._experiment, self._source.features)
         images = DeviceData(
-            data, networks.device, ("labelled", "unlabelled", "val"), features=features
+            data, networks.device, ("labelled", "unlabelled", "val"), encoder=encoder
         )
         draws = Draws(self._experiment.seed)
         return Learner(SERVER, self._experiment, self._algorithm, networks, images, draws)

@@ -8,6 +8,7 @@ import torch
 from fedward.labels import class_counts
 from fedward.sites import Images, SiteData
 from fedward.training.batches import Pixels, Samples
+from fedward.training.features import Encoder
 
 
 class DeviceData:
@@ -21,8 +22,8 @@ class DeviceData:
         device: where its images are used.
         whole: the parts that ``all`` consists of.
         copied: parts that are on the device already, by name.
-        features: where the network takes features in place of images,
-            :func:`fedward.training.features.stored_features`.
+        encoder: makes the features that the network takes in place of images; None where it takes
+            images.
     """
 
     def __init__(
@@ -31,19 +32,19 @@ class DeviceData:
         device: torch.device,
         whole: Sequence[str] = ("labelled", "unlabelled"),
         copied: Mapping[str, Samples] | None = None,
-        features: Callable[[SiteData], Callable[[Images], Samples]] | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
         self.data = data
         self._device = device
         self._whole = whole
-        self._features = features
+        self._encoder = encoder
         self._parts = dict(copied or {})
 
     @cached_property
     def to_samples(self) -> Callable[[Images], Samples]:
         """Turns some of the site's images into what the network takes."""
-        if self._features:
-            return self._features(self.data)
+        if self._encoder:
+            return self._encoder.table(self.data)
         return self._to_pixels
 
     def __getitem__(self, part: str) -> Samples:
@@ -63,8 +64,8 @@ class DeviceData:
     def relabelled(self, data: SiteData) -> "DeviceData":
         """Return the same images with other labels; held-out images are not copied again."""
         held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
-        other = DeviceData(data, self._device, self._whole, held_out, self._features)
-        if self._features:
+        other = DeviceData(data, self._device, self._whole, held_out, self._encoder)
+        if self._encoder:
             # They are looked up by image, whatever its label. Pixels would keep these images alive.
             other.to_samples = self.to_samples
         return other

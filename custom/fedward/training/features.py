@@ -110,10 +110,10 @@ def stored_views(count: int) -> Views:
     )
 
 
-def stored_features(
+def encoder_of(
     net: nn.Module, experiment: Experiment, cache: Cache, plain: bool = False
-) -> Callable[[SiteData], Callable[[Images], Features]] | None:
-    """Return :meth:`Encoder.table` if the experiment's networks take features, else None.
+) -> "Encoder | None":
+    """Return the frozen encoder of a network that trains its head alone; None of any other.
 
     Args:
         net: the network that takes images.
@@ -123,7 +123,7 @@ def stored_features(
     """
     if experiment.trainable != HEAD or not isinstance(net, TrainablePart):
         return None
-    return Encoder(net, experiment, cache, plain).table
+    return Encoder(net, experiment, cache, plain)
 
 
 @dataclass(frozen=True, eq=False)

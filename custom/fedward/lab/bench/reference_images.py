@@ -18,7 +18,7 @@ from fedward.methods import method_of
 from fedward.nets.trainable import HEAD
 from fedward.sites.caches import Cache
 from fedward.sites.data import Images
-from fedward.training.features import stored_features
+from fedward.training.features import encoder_of
 from fedward.training.machine import device_of, threads_limited
 from fedward.training.networks import Networks
 
@@ -92,10 +92,10 @@ class ReferenceImages:
             self.experiment, method_of(self.experiment), device_of("auto", "references")
         )
         cache = Cache(self.cache / "features", kept=None)
-        table_of = stored_features(networks.on_images, self.experiment, cache, plain=True)
-        assert table_of is not None, "a head alone trains on features"
+        encoder = encoder_of(networks.on_images, self.experiment, cache, plain=True)
+        assert encoder is not None, "a head alone trains on features"
         with threads_limited(1):
-            to_features = {site: table_of(self._source(site).whole()) for site in self.sites}
+            to_features = {site: encoder.table(self._source(site).whole()) for site in self.sites}
 
         def vectors(site: str, images: Images) -> Values:
             rows = to_features[site](images).take(torch.arange(len(images)))
