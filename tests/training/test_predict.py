@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedward.nets import build
-from fedward.training.batches import Pixels
+from fedward.training.batches import FORWARD_BATCH, Pixels
 from fedward.training.evaluation import predict
 from tiny import batch_norm_net
 
@@ -18,13 +18,13 @@ def pictures(count: int, size: int = 16) -> Pixels:
     return Pixels(pixels, torch.zeros(count, dtype=torch.long))
 
 
-@pytest.mark.parametrize("batch", [1, 4, 7, 256])
-def test_predictions_are_softmax_in_evaluation_mode(batch: int) -> None:
-    """Batches may have any size, and neither weights nor BatchNorm's statistics change."""
+@pytest.mark.parametrize("count", [1, FORWARD_BATCH["cpu"], FORWARD_BATCH["cpu"] + 1])
+def test_predictions_are_softmax_in_evaluation_mode(count: int) -> None:
+    """The last pass may be short, and neither weights nor BatchNorm's statistics change."""
     net = batch_norm_net(5, CLASSES).train()
-    pixels = pictures(7)
+    pixels = pictures(count)
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    probabilities = predict(net, pixels, batch)
+    probabilities = predict(net, pixels)
     assert probabilities.dtype == torch.float32
     assert not probabilities.requires_grad
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())

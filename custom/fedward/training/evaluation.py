@@ -17,7 +17,6 @@ def _unchanged(images: Tensor) -> Tensor:
 def predict(
     net: nn.Module,
     samples: Samples,
-    batch: int | None = None,
     view: Callable[[Tensor], Tensor] = _unchanged,
 ) -> Tensor:
     """Return the probabilities (N, K), float32 on the CPU, of ``net`` in evaluation mode.
@@ -25,7 +24,6 @@ def predict(
     Args:
         net: the network; it is left in evaluation mode.
         samples: N images of a site, perhaps none.
-        batch: images of one pass; by default :data:`~fedward.training.batches.FORWARD_BATCH`.
         view: makes the views that the network sees from a batch of images.
     """
     net.eval()
@@ -40,5 +38,5 @@ def predict(
         # Many networks cannot compute a batch of no images, so the width K is that of a black one.
         images = samples.take(every)
         return probabilities(images.new_zeros(1, *images.shape[1:]))[:0]
-    parts = every.split(batch or FORWARD_BATCH[samples.labels.device.type])
+    parts = every.split(FORWARD_BATCH[samples.labels.device.type])
     return torch.cat([probabilities(samples.take(part)) for part in parts])
