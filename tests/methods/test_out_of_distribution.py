@@ -23,6 +23,7 @@ from fedward.sites import Images
 from fedward.training.batches import Pixels
 from fedward.training.pool import observe
 from fedward.views import weak
+from loading import MODELS, Loading
 
 refused = out_of_distribution.out_of_distribution
 grid = settings(deadline=None, max_examples=50)
@@ -168,7 +169,14 @@ def test_chest_x_rays_among_skin_lesions_are_found(real_data: Path) -> None:
     labelled = images("known", lesions[:60])
     uses = out_of_distribution.USES
     seen = observe(
-        "north", mixed, [labelled], uses, lambda name: net, lambda some: Pixels.of(some, cpu), weak
+        "north",
+        mixed,
+        [labelled],
+        uses,
+        Loading(lambda name: net),
+        MODELS,
+        lambda some: Pixels.of(some, cpu),
+        weak,
     )
     refused_numbers = {int(name.removeprefix("skin-")) for name in refused(seen)}
     refused_films = [number for number in refused_numbers if number >= 60]

@@ -46,6 +46,7 @@ from fedward.views import VIEWS
 from file_modes import modes
 from installed import install
 from isolated import SITES, isolated, write_sites
+from loading import MODELS, Loading
 from starting import initial_model
 from tiny import tiny
 from waiting import appears
@@ -565,7 +566,8 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
         data_.unlabelled.named(ids),
         rest,
         chosen.uses,
-        whole,
+        Loading(whole),
+        MODELS,
         lambda some: Pixels.of(some, CPU),
         view,
     )

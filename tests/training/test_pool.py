@@ -17,6 +17,7 @@ from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 from fedward.training.pool import observe
 from fedward.views import weak
+from loading import MODELS, Loading
 
 CPU = torch.device("cpu")
 CLASSES = 3
@@ -47,7 +48,14 @@ def look(
     nets: Callable[[str], nn.Module] = NETS.__getitem__,
 ):
     return observe(
-        "north", free, [images(2, 9) if known is None else known], uses, nets, pixels, weak
+        "north",
+        free,
+        [images(2, 9) if known is None else known],
+        uses,
+        Loading(nets),
+        MODELS,
+        pixels,
+        weak,
     )
 
 
@@ -124,7 +132,8 @@ def test_waiting_images_are_compared_like_labelled_ones() -> None:
         free,
         [labelled, images(0), waiting],
         PoolUses(features="local"),
-        NETS.__getitem__,
+        Loading(NETS.__getitem__),
+        MODELS,
         pixels,
         weak,
     )

@@ -207,9 +207,8 @@ def _pool(
         data.unlabelled.named(ids),
         taken(),
         uses,
-        lambda name: learner.networks.load(models[name]),
+        learner.networks,
+        models,
         learner.images.to_samples,
         VIEWS[learner.experiment.data.views].weak,
-        # It has the weights that ``net`` was loaded with.
-        lambda net: learner.networks.on_images,
     )

@@ -1,6 +1,6 @@
 """What a sampler sees of a site's unlabelled images; only what it looks at is computed."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -12,16 +12,14 @@ from fedward.methods.auxiliary import heads_of
 from fedward.methods.local import logits_and_features
 from fedward.methods.samplers.pool import Pool, PoolUses
 from fedward.methods.samplers.suggestive import principal_axes
+from fedward.model_state import State
 from fedward.seeds import torch_generator
 from fedward.sites import Images
 from fedward.training.batches import FORWARD_BATCH, Pixels, Samples
 from fedward.training.evaluation import predict
+from fedward.training.networks import Networks
 from fedward.views import View, alike
 from fedward.views.colour import LUMA
-
-
-def _unchanged(net: nn.Module) -> nn.Module:
-    return net
 
 
 def observe(
@@ -29,10 +27,10 @@ def observe(
     images: Images,
     taken: Iterable[Images],
     uses: PoolUses,
-    nets: Callable[[str], nn.Module],
+    networks: Networks,
+    models: Mapping[str, State],
     to_samples: Callable[[Images], Samples],
     view: View,
-    on_images: Callable[[nn.Module], nn.Module] = _unchanged,
 ) -> Pool:
     """Return the pool of a site's images with what a sampler uses of them.
 
@@ -41,25 +39,24 @@ def observe(
         images: those that may be chosen. Without any, nothing is computed.
         taken: images that have a label, and images that wait for one.
         uses: what the sampler looks at.
-        nets: loads the weights named ``local`` or ``global`` and returns the network. It may be the
-            same network each time.
+        networks: the site's, into which the models are loaded one after the other.
+        models: the site's own model, ``local``, and the global one, ``global``.
         to_samples: turns images into what the networks take.
         view: how a picture is varied, as in training, where the sampler looks at views.
-        on_images: turns a network of ``nets`` into one that takes images.
     """
     pool = Pool(site, images.ids, outputs=kind_of_labels(images.labels).outputs)
     if not len(images):
         return pool
     if uses.models:
         if uses.views:
-            members = _varied(images, uses, lambda name: on_images(nets(name)), view)
+            members = _varied(images, uses, networks, models, view)
         else:
-            members = _members(to_samples(images), uses, nets)
+            members = _members(to_samples(images), uses, networks, models)
         pool = replace(pool, probabilities=torch.cat(list(members)))
     if uses.features == "image":
         return replace(pool, features=principal_axes(_grey(images)))
     if uses.features in ("local", "global"):
-        net = nets(uses.features)
+        net = networks.load(models[uses.features])
         features = _features(net, to_samples(images))
         of_taken = [_features(net, to_samples(part)) for part in taken if len(part)]
         labelled = torch.cat(of_taken) if of_taken else torch.empty(0, 0)
@@ -68,11 +65,11 @@ def observe(
 
 
 def _members(
-    samples: Samples, uses: PoolUses, nets: Callable[[str], nn.Module]
+    samples: Samples, uses: PoolUses, networks: Networks, models: Mapping[str, State]
 ) -> Iterator[Tensor]:
     """Yield probabilities (T, N, K) of the members, in the order that ``uses`` names them."""
     for name in uses.models:
-        net = nets(name)
+        net = networks.load(models[name])
         if not uses.heads:
             yield predict(net, samples).unsqueeze(0)
             continue
@@ -83,7 +80,7 @@ def _members(
 
 
 def _varied(
-    images: Images, uses: PoolUses, nets: Callable[[str], nn.Module], view: View
+    images: Images, uses: PoolUses, networks: Networks, models: Mapping[str, State], view: View
 ) -> Iterator[Tensor]:
     """Yield, for each model, probabilities (T, N, K) of T views of the images."""
 
@@ -92,7 +89,9 @@ def _varied(
         return alike(view, pictures, torch_generator(number, "view"))
 
     for name in uses.models:
-        net = nets(name)
+        networks.load(models[name])
+        # Views are made of images, also where a head alone trains, which takes features.
+        net = networks.on_images
         pixels = Pixels.of(images, next(net.parameters()).device)
         views = [predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)]
         yield torch.stack(views)
