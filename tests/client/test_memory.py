@@ -108,6 +108,8 @@ def test_known_is_what_the_last_exchange_before_left(tmp_path):
         ((1, 9), (1, 10)),
         ((1, 99), (1, 100)),
         ((2, 30), (10, 4)),
+        ((99999, 0), (100000, 0)),
+        ((1, 999), (1, 1000)),
     ],
 )
 def test_exchanges_are_ordered_as_numbers(tmp_path, earlier, later):
@@ -190,6 +192,18 @@ def test_no_half_written_file_is_read(tmp_path):
     (file,) = (tmp_path / RUN).iterdir()
     file.with_name("00002-000.safetensors.partial").write_bytes(b"half")
     assert value(memory, 3) == 1.0
+
+
+def test_what_copying_leaves_beside_the_files_is_not_read(tmp_path):
+    """Some disks keep what a system knows of a file in another one beside it."""
+    memory = site_models(tmp_path, RUN)
+    memory.save(2, 0, models(1.0))
+    (file,) = (tmp_path / RUN).iterdir()
+    file.with_name(f"._{file.name}").write_bytes(b"about it")
+    assert value(memory, 2) is None
+    assert value(memory, 3) == 1.0
+    memory.save(9, 0, models(2.0))
+    assert value(memory, 9) == 1.0
 
 
 @pytest.mark.proves("lead", "a run id or name that leads out of the folder", "refused")

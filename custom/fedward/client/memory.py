@@ -5,7 +5,7 @@ Both lie in the site's own folder.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -14,6 +14,7 @@ import torch
 
 from fedward.disk import PRIVATE, make_folder, save_json
 from fedward.errors import DataError, WireError
+from fedward.methods.workflow import Turn
 from fedward.storage.lock import locked
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
 
@@ -24,6 +25,10 @@ OWN = "own"
 
 ModelsByRole: TypeAlias = Mapping[str, Mapping[str, torch.Tensor]]
 """Role -> name -> tensor."""
+_NAME = re.compile("([0-9]{5,})-([0-9]{3,})")
+"""Round and part of an exchange, as the name of a file without its ending: five digits and three,
+and more from round 100,000 or part 1,000 on.
+"""
 T = TypeVar("T")
 """What is kept: models by role, or a JSON record."""
 
@@ -73,18 +78,18 @@ class Memory(Generic[T]):
 
     def before(self, round_: int, part: int) -> T | None:
         """Return what was saved last in an earlier exchange; None if nothing was."""
-        path = self._newest_before(round_, part)
-        return self._read(path) if path else None
+        saved = self._saved()
+        exchange = _newest_before(saved, (round_, part))
+        return self._read(saved[exchange]) if exchange else None
 
     def newest(self) -> T | None:
         """Return what was saved in the latest exchange; None if nothing was."""
-        path = max(self._paths(), default=None)
-        return self._read(path) if path else None
+        saved = self._saved()
+        return self._read(saved[max(saved)]) if saved else None
 
     def is_newest(self, round_: int, part: int) -> bool:
         """Return whether nothing has been saved in a later exchange than this one."""
-        path = self._path(round_, part)
-        return all(other <= path for other in self._paths())
+        return all(exchange <= (round_, part) for exchange in self._saved())
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -106,22 +111,30 @@ class Memory(Generic[T]):
             return
         make_folder(self._folder, PRIVATE)
         self._write(self._path(round_, part), value)
+        saved = self._saved()
         # The server goes back by one round at most.
-        oldest_needed = self._newest_before(round_ - 1, 0)
-        for path in self._paths():
-            if oldest_needed and path < oldest_needed:
+        oldest_needed = _newest_before(saved, (round_ - 1, 0))
+        for exchange, path in saved.items():
+            if oldest_needed and exchange < oldest_needed:
                 path.unlink(missing_ok=True)  # Another job of this run may have deleted it.
 
     def _path(self, round_: int, part: int) -> Path:
         return self._folder / f"{round_:05d}-{part:03d}{self._suffix}"
 
-    def _paths(self) -> list[Path]:
-        return list(self._folder.glob(f"*{self._suffix}"))
+    def _saved(self) -> dict[Turn, Path]:
+        """Return the exchanges in which a value was saved, and the file of each."""
+        saved = {}
+        for path in self._folder.glob(f"*{self._suffix}"):
+            name = _NAME.fullmatch(path.name.removesuffix(self._suffix))
+            # Copying to some disks leaves files such as ._00001-000.json.
+            if name:
+                saved[Turn(int(name[1]), int(name[2]))] = path
+        return saved
 
-    def _newest_before(self, round_: int, part: int) -> Path | None:
-        # Paths sort by round and part, which have a fixed number of digits.
-        path = self._path(round_, part)
-        return max((other for other in self._paths() if other < path), default=None)
+
+def _newest_before(exchanges: Iterable[Turn], exchange: tuple[int, int]) -> Turn | None:
+    """Return the latest of some exchanges that is earlier than another one; None without any."""
+    return max((earlier for earlier in exchanges if earlier < exchange), default=None)
 
 
 def site_models(folder: Path, run: str) -> Memory[ModelsByRole]:
