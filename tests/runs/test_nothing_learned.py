@@ -49,6 +49,20 @@ def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, ro
     assert "labels" in info["summary"]["reason"]
 
 
+def test_a_site_with_labels_that_was_never_drawn_is_no_site_without_labels(tmp_path):
+    """Sites 2 and 6 were drawn in phase 2, and site 1 alone has labels."""
+    sites = ["site-1", "site-2", "site-6"]
+    options = {"rounds": 3, "participants": 1, "warm_up": 0}
+    seed = next(
+        seed
+        for seed in range(1000)
+        if all(draw_participants(sites, 1, seed, round_) != ["site-1"] for round_ in (2, 3))
+    )
+    experiment = tiny("selffed", synthetic=HALF_HAVE_LABELS, options=options, seed=seed)
+    with pytest.raises(RunError, match=r"let more sites take part in a round \(participants\)"):
+        run_local(experiment, tmp_path / "run", sites=sites)
+
+
 @pytest.mark.parametrize(
     ("steps", "named"), [({"images_per_round": 4, "batch": 4}, "largest_update"), ({}, "nan")]
 )

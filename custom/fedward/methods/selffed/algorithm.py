@@ -52,7 +52,9 @@ PRETRAIN = "pretrain"
 FINE_TUNE = TRAIN
 """Task of a site in phase 2."""
 CONTRAST = "contrast"
-"""Task of the server between two rounds of phase 2, and of a site that contrasts its own images."""
+"""Task of the server between two rounds of phase 2. Its name also sets apart the random draws of a
+contrastive phase.
+"""
 
 _HEAD = "classifier."
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
@@ -201,7 +203,8 @@ class SelfFed(Algorithm[SelfFedState]):
             return
         raise RunError(
             f"round {self.settings.rounds}, sites {', '.join(federation.sites)}",
-            "Give a site labels, or only pre-train.",
+            "Give a site labels (`labelled` in its site file), let more sites take part in a round "
+            "(participants), or only pre-train.",
             expected="a site with labels that trained the classifier, in some round of phase 2",
             found="none",
         )
