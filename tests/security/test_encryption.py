@@ -534,10 +534,14 @@ def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
     minimum = 3 if len(silent) == 1 else 1
     experiment = secure(minimum_replies=minimum, options={"rounds": 1})
     tasks = set()
+    sizes = []
 
     def silence(site, request, answer):
         tasks.add(request.meta["task"])
-        return None if site in silent and request.meta["task"] == "train" else answer
+        if site in silent and request.meta["task"] == "train":
+            return None
+        sizes.append(answer.nbytes)
+        return answer
 
     with in_vain():
         run(tmp_path, experiment, silence)
@@ -550,6 +554,8 @@ def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
         in failed["site-1"]
     )
     assert not (tmp_path / "run" / "sums").exists()
+    (row,) = rows(tmp_path / "run", "rounds")
+    assert row["bytes_up"] == sum(sizes) > 0
 
 
 def test_without_means_a_run_gives_up(tmp_path):
@@ -569,11 +575,12 @@ def test_a_damaged_ciphertext_costs_its_site_alone(tmp_path, damage):
         last = sorted(answer.arrays)[-1]
         return Message(answer.meta, {**answer.arrays, last: damage(answer.arrays[last])})
 
-    run(tmp_path, secure(options={"rounds": 1}), tamper)
+    inner = run(tmp_path, secure(options={"rounds": 1}), tamper)
     (failed,) = failures(tmp_path)
     assert set(failed) == {"site-2"}
     (row,) = rows(tmp_path / "run", "rounds")
     assert row["replied"] == ["site-1", "site-9"]
+    assert row["bytes_up"] == sum(answer.nbytes for _, _, answer in inner.seen)
 
 
 def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
@@ -592,10 +599,12 @@ def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
 
 
 def test_a_site_with_another_key_is_named(tmp_path):
-    run(tmp_path, secure(options={"rounds": 1}), keys={"site-9": OTHER_KEY})
+    inner = run(tmp_path, secure(options={"rounds": 1}), keys={"site-9": OTHER_KEY})
     (failed,) = failures(tmp_path)
     assert set(failed) == {"site-9"}
     assert "the key of site-1, site-2, found another key" in failed["site-9"]
+    (row,) = rows(tmp_path / "run", "rounds")
+    assert row["bytes_up"] == sum(answer.nbytes for _, _, answer in inner.seen)
 
 
 def test_where_no_key_is_that_of_most_nobody_counts(tmp_path):

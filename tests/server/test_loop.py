@@ -283,6 +283,8 @@ def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
         assert row["replied"] == ["site-1", "site-9"]
         assert "site-2" in row["failed"]["site-2"]
         assert "NaN" in row["failed"]["site-2"]
+    sizes = {row["site"]: row["up"] for row in rows(folder, "bytes") if row["round"] == 1}
+    assert sizes["site-2"] == sizes["site-1"] > 0, "what came and was refused has travelled too"
     assert all(torch.isfinite(value).all() for value in weights(folder).values())
 
 

@@ -134,12 +134,12 @@ class EncryptedTransport:
                     total = sums.setdefault(str(content.key), _Sum())
                     self._add(total, content, answer, request.meta["task"])
             except WireError as error:
-                deliver(site, failed(site, request, str(error)))
+                deliver(site, _unusable(site, request, str(error), answer.nbytes))
 
         self._inner.exchange(requests, timeout, collect)
-        chosen, left_out = _of_most_sites(list(sums.values()))
-        for site in left_out:
-            deliver(site, failed(site, requests[site], _other_key(chosen)))
+        chosen, others = _of_most_sites(list(sums.values()))
+        for other in others:
+            _deliver_unusable(other, requests, _other_key(chosen), deliver)
         if chosen is not None:
             self._finish(chosen, requests, timeout, deliver)
 
@@ -163,8 +163,7 @@ class EncryptedTransport:
         try:
             mean = self._decrypt(total, requests, timeout)
         except (WireError, _NoMeanError) as error:
-            for site in total.sites:
-                deliver(site, failed(site, requests[site], str(error)))
+            _deliver_unusable(total, requests, str(error), deliver)
             return
         size = sum(array.nbytes for array in mean.values())
         for site, answer in total.answers.items():
@@ -308,18 +307,34 @@ class _Decryptions:
         return _no_mean(expected, f"different ones: {' against '.join(map(listed, groups))}")
 
 
-def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
-    """Return the sum with the most sites, and the sites of all other sums.
+def _unusable(site: str, request: Message, reason: str, size: int) -> Message:
+    """Return what stands for an answer of ``size`` bytes that cannot be used."""
+    answer = failed(site, request, reason)
+    answer.further = size
+    return answer
 
-    If several sums have the most sites, there is no such sum, and all sites are among the others.
+
+def _deliver_unusable(
+    total: _Sum, requests: Mapping[str, Message], reason: str, deliver: Deliver
+) -> None:
+    """Deliver for each site of a sum why its update is not used."""
+    for site in total.sites:
+        size = total.answers[site].nbytes
+        deliver(site, _unusable(site, requests[site], reason, size))
+
+
+def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, Sequence[_Sum]]:
+    """Return the sum with the most sites, and all other sums.
+
+    If several sums have the most sites, there is no such sum, and all are among the others.
     """
     largest_first = sorted(sums, key=lambda total: len(total.sites), reverse=True)
     if not largest_first:
         return None, []
     largest, *others = largest_first
     if others and len(largest.sites) == len(others[0].sites):
-        return None, sorted(site for total in sums for site in total.sites)
-    return largest, sorted(site for total in others for site in total.sites)
+        return None, sums
+    return largest, others
 
 
 def _other_key(chosen: _Sum | None) -> str:

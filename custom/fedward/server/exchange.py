@@ -39,7 +39,7 @@ class Result(Replies):
     hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each update that is used, as it arrived."""
     bytes_up: dict[str, int] = field(default_factory=dict)
-    """Size of each answer in bytes."""
+    """Site -> bytes of its answers, also of those that cannot be used."""
     mean: State | None = None
     """The mean model of all updates, where the sites encrypt."""
 
@@ -168,6 +168,7 @@ class Communicator:
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; raise WireError if it cannot be used."""
+        result.bytes_up[site] = result.bytes_up.get(site, 0) + answer.nbytes
         experiment = self._experiment
         request = result.requests[site]
         task = request.meta["task"]
@@ -184,7 +185,6 @@ class Communicator:
         if isinstance(checked, ErrorAnswer | WaitingAnswer):
             result.note_unwilling(site, checked)
             return
-        result.bytes_up[site] = answer.nbytes
         result.answers[site] = checked
         state = exchange.model
         if checked.steps:
