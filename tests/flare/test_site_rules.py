@@ -304,7 +304,7 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     assert out.splitlines()[2] == "  privacy scope clinical"
     assert "at least 3, the job says 3" in out
     (file,) = approvals.glob("*.json")
-    assert f"  all settings: approvals/{file.name}, in the site's own folder\n" in out
+    assert f"  all settings: {file}\n" in out
     entry = json.loads(file.read_text())
     assert entry["experiment"]["seed"] == 3
     assert approve(kit, experiment.digest) == 0

@@ -41,7 +41,7 @@ def listed(folder: Path) -> Iterator[str]:
     policy = read_policy(kit.local / POLICY_FILE)
     entries = approvals(kit).entries()
     for entry in entries:
-        yield from _lines(entry, policy)
+        yield from _lines(entry, kit.state / APPROVALS_FOLDER / entry.file, policy)
     if not entries:
         yield "no job is waiting or approved"
 
@@ -99,7 +99,7 @@ def _chosen(scopes: PrivacyManager, name: str | None) -> str:
     return name or ""
 
 
-def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
+def _lines(entry: Entry, file: Path, policy: Policy) -> Iterator[str]:
     yield f"job {entry.digest}"
     yield f"  approved {entry.approved}" if entry.approved else f"  waits since {entry.asked}"
     yield f"  privacy scope {printable(entry.scope)}" if entry.scope else "  no privacy scope"
@@ -112,7 +112,7 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
         return
     yield f"  method {experiment.method}, and what is not as by default:"
     yield from _table(differences(experiment))
-    yield f"  all settings: {APPROVALS_FOLDER}/{entry.file}, in the site's own folder"
+    yield f"  all settings: {file}"
     for rule in applied_rules(policy, experiment, job_of(experiment), Circumstances()):
         if rule.name not in _RULES_OF_A_REQUEST:
             yield from row_of(rule).lines()
