@@ -35,6 +35,7 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
+from fedward.code_version import code_version
 from fedward.errors import ConfigError
 from fedward.flare.classes import (
     ALLOWED,
@@ -371,6 +372,7 @@ def test_a_good_kit_and_a_clinical_job(kit, job, capsys):
         "versions",
     }
     assert set(statuses) >= {"job", "job scope", "job app", "own code", "job classes"}
+    assert f"fedward {code_version()}, nvflare 2." in text, "what other machines compare"
     assert "clinical: GaussianUpdateFilter (result out)" in text.replace("\n" + " " * 25, " ")
 
 

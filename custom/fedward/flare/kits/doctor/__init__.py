@@ -7,6 +7,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from fedward.code_version import code_version
 from fedward.errors import ConfigError
 from fedward.flare.kits.doctor import (
     certificates,
@@ -30,7 +31,7 @@ def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row
     """
     versions = done(
         "versions",
-        f"fedward {version('fedward')}, nvflare {version('nvflare')}, "
+        f"fedward {code_version()}, nvflare {version('nvflare')}, "
         f"Python {platform.python_version()}",
     )
     try:
