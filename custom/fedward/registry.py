@@ -122,7 +122,7 @@ class Registry(Mapping[str, T], Generic[T]):
             names = self.names()
             raise ConfigError(
                 self.kind,
-                "Name one of them.",
+                "Name one of them, or install the package that adds it.",
                 expected=f"one of {', '.join(names)}",
                 found=f"{name!r}{did_you_mean(name, names)}",
             )

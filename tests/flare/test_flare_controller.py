@@ -19,6 +19,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.flare import controller as module
 from fedward.flare.jobs.configurations import controller as controller_of
 from fedward.flare.places import new_run, results_folder
+from fedward.flare.workflows import MethodController
 from fedward.lab.local import LocalTransport, Sites
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
@@ -143,6 +144,25 @@ def test_a_job_that_cannot_begin_tells_its_sender_why(run, workspace, tmp_path, 
         run("job-2", submitter_name=LEAD, custom_props={"fedward_run": "../other"})
     for job, text in (("job-1", "the folder of metrics"), ("job-2", "job's run")):
         assert text in (results_folder(workspace, job) / "error.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"method": "scaffold"}, "found 'scaffold'. Name one of them, or install the package"),
+        ({"method": "fedavg", "of_a_later_version": 1}, "of_a_later_version: unknown"),
+    ],
+)
+def test_a_controller_that_cannot_be_made_tells_its_sender_why(workspace, arguments, text):
+    """A method of a package that the server lacks, or a setting of another version of fedward."""
+    controller = MethodController(**arguments)
+    controller.engine = SimpleNamespace(get_workspace=lambda: workspace)
+    controller.fl_ctx = FLContext()
+    controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, "job-1")
+    with pytest.raises(ConfigError):
+        controller.carry_out()
+    assert text in (results_folder(workspace, "job-1") / "error.txt").read_text()
+    assert controller.folder is None
 
 
 def test_a_run_has_the_id_that_its_sender_gave_it(run):

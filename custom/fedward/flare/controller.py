@@ -12,7 +12,7 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from fedward.config import Experiment
 from fedward.console.console import Console
-from fedward.errors import FedwardError
+from fedward.errors import ConfigError, FedwardError
 from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
 from fedward.flare.jobs.configurations import SYNTHETIC, described
@@ -58,8 +58,8 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         settings: the method's settings. The signature of each method's own class lists their
             names, types and defaults.
 
-    Raises:
-        ConfigError: an argument is unknown or has a wrong value.
+    An unknown argument or a wrong value is kept as ``problem``, with which the run then ends. FLARE
+    does not tell a job's sender why a controller could not be made.
     """
 
     method: str
@@ -83,13 +83,18 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         super().__init__(persistor_id="")
         where = f"arguments of {type(self).__name__}"
         arguments = {**settings, "experiment": experiment or {}}
-        self.experiment = Experiment.parse(described(self.method, arguments, where), where)
-        self.algorithm = job_of(self.experiment)
-        self.settings = self.algorithm.settings
         self.init = init
         self.folder: Path | None = None
         """The run's folder, once this job has opened it."""
         self._metrics: JobMetrics | None = None
+        self.problem: ConfigError | None = None
+        """Why this controller cannot run; it then has no experiment, algorithm and settings."""
+        try:
+            self.experiment = Experiment.parse(described(self.method, arguments, where), where)
+            self.algorithm = job_of(self.experiment)
+            self.settings = self.algorithm.settings
+        except ConfigError as error:
+            self.problem = error
 
     def round_purpose(self, round_: int) -> str:
         """Return what a round is for, in a few words; empty if all rounds are alike.
@@ -117,6 +122,8 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         job_meta = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         results = results_folder(workspace, job_id)
         try:
+            if self.problem:
+                raise self.problem
             folder = run_folder(workspace, job_id, job_meta)
             metrics_folder = named_folder(METRICS_VARIABLE)
             if metrics_folder:
