@@ -562,6 +562,8 @@ def test_a_site_is_told_what_its_words_may_mean(images, tmp_path):
     assert str(said[NAMES[3]]).endswith(
         "found 'wart' (if it is for example NV, write labels: {'wart': \"NV\"} into the site file)"
     )
+    said = labels_at(site_of(images, table), ("MEL", "Nävus"))
+    assert "write labels: {'wart': \"Nävus\"} into the site file" in str(said[NAMES[3]])
     said = labels_at(site_of(images, table, labels={"mel": "MEL", "NaN": ""}), ("MEL", "NV"))
     assert (said[NAMES[1]], said[NAMES[2]]) == (0, -1)
 

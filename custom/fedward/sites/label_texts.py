@@ -296,15 +296,18 @@ def hint(words: Iterable[str], names: Collection[str], example: str) -> str:
             hints.append(f"if it is no label, write {_field(word, '')}")
         else:
             # In single quotes, by which reasons are alike that differ in what they quote alone.
-            field = "labels: {'" + word.replace("'", "''") + f"': {json.dumps(example)}}}"
+            field = "labels: {'" + word.replace("'", "''") + f"': {_quoted(example)}}}"
             hints.append(f"if it is for example {example}, write {field}")
     return f" ({'; '.join(hints)} into the site file)" if hints else ""
 
 
 def _field(word: str, name: str) -> str:
-    # JSON is YAML, too.
-    written = json.dumps({word: name}, ensure_ascii=False)
-    return f"labels: {written}"
+    return f"labels: {_quoted({word: name})}"
+
+
+def _quoted(value: str | dict[str, str]) -> str:
+    """Return a value as JSON, which is YAML, too."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _spelling(text: str) -> str:
