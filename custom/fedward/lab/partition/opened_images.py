@@ -75,7 +75,8 @@ def with_usable_images(
     if any(image.shown_in for image in dark):
         cause = hidden_by(rendering.window, _better(opened, rendering))
     files = [image.path for image in dark if image.path]
-    notes += dark_note([image.name for image in dark], len(opened), cause, files)
+    whole = sum(not image.problem for image in opened)
+    notes += dark_note([image.name for image in dark], whole, cause, files)
     rows_of = _rows_by_picture(opened)
     contradictions = _contradictions(pool, rows_of.values())
     if contradictions and contradicting is None:
