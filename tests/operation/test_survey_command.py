@@ -78,6 +78,7 @@ def test_pictures_are_of_one_site_and_its_page_says_so(
     page = (tmp_path / "own" / "survey.html").read_text()
     assert page.count("data:image/png") == 10 + 15 + 24, "of a class 24 at most"
     assert "It stays at this site." in page
+    assert "It shows patients' images: delete it" in capsys.readouterr().out
     assert "data:" not in (tmp_path / "own" / "survey.json").read_text().replace('"data":', "")
 
 

@@ -271,4 +271,6 @@ def _survey(options: argparse.Namespace) -> int:
             files, options.out, options.classes, options.image_size, pictures=options.pictures
         )
     print(page)
+    if options.pictures:
+        print("It shows patients' images: delete it when you have looked at it.")
     return 0

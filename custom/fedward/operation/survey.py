@@ -20,6 +20,7 @@ from fedward.sites.decoding import as_image
 from fedward.sites.leaks import Place, contradiction_notes, contradictions
 from fedward.sites.leaks import pictures as site_pictures
 from fedward.storage.rows import SurveyRow, row_of
+from fedward.terminal import fold
 from fedward.text import count, natural
 
 _PICTURES_OF_A_CLASS = 24
@@ -105,9 +106,9 @@ def survey(
         total = sum(map(len, splits))
         print(f"{data.site}: {count(total, 'image')}")
         for note in dark_note(dark_images(splits), total):
-            print(note)
+            print("\n".join(fold(note)))
     for note in contradiction_notes(contradictions(named)):
-        print(f"{note}.")
+        print("\n".join(fold(f"{note}.")))
     how = f"images measured at {spec.image_size} × {spec.image_size} pixels, on one machine"
     page = render_survey(Surveyed(spec.name, spec.classes, rows, how, sheet=sheet))
     content = {
