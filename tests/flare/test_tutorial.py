@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +18,13 @@ import fedward
 from fedward import cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
+from fedward.flare import places
 from fedward.flare.classes import METHOD_CONTROLLER
 from fedward.flare.jobs.export import export_job
-from fedward.methods import settings_of
+from fedward.jobs import load_experiment
+from fedward.methods import job_of, settings_of
+from fedward.security.policy import POLICY_FILE, read_policy
+from fedward.security.policy_rules import Circumstances, applied_rules, refused_by_default
 from fedward.storage.model_files import StoredState
 from run_files import rows, weights
 from starting import initial_model
@@ -193,3 +198,22 @@ def test_its_job_for_hospitals_says_which_rules_they_have_to_change(
     assert "sites with the default policy refuse it; maximum_clip: " in warnings
     assert "the job says clip_gradient=null" in warnings
     assert "sites with the default policy refuse it; extensions: " in warnings
+
+
+def test_its_lines_are_those_of_a_kits_policy_and_admit_the_job(tmp_path):
+    page = TUTORIAL.with_suffix(".md").read_text()
+    lines = page[page.index("```yaml\n") :].splitlines()[1:3]
+    policy = (Path(places.__file__).parent / "kits" / "templates" / POLICY_FILE).read_text()
+    for line in lines:
+        rule = line.split(":")[0]
+        (delivered,) = re.findall(rf"^{rule}:.*$", policy, re.M)
+        policy = policy.replace(delivered, line)
+    file = tmp_path / POLICY_FILE
+    file.write_text(policy)
+    job = load_experiment("scaffold", ["net=two_layers"], clinical=True)
+    rules = applied_rules(read_policy(file), job, job_of(job), Circumstances())
+    assert [rule.name for rule in rules if not rule.kept] == []
+    assert [rule.name for rule in refused_by_default(job, job_of(job))] == [
+        "extensions",
+        "maximum_clip",
+    ]
