@@ -190,6 +190,8 @@ def test_a_setting_without_effect_is_refused(
     ("job", "changes", "needed"),
     [
         ("isofed", ["adapt=false", "adaptation_rate=0.5"], "adapt=true"),
+        ("fedperl", ["committee=0", "anonymise=false"], "committee=2"),
+        ("fedperl", ["committee=0", "consistency_weight=0.1"], "committee=2"),
         ("selffed", ["pretext=contrastive", "mask_ratio=0.5"], "pretext=masked"),
         ("selffed", ["contrastive=off", "contrastive_rate=0.1"], "contrastive=server"),
     ],

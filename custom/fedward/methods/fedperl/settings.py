@@ -55,6 +55,9 @@ class FedPerlSettings(FixMatchSettings):
     def without_effect(self) -> Mapping[str, NeededSetting]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
+        if not self.committee:
+            of_peers = ("consistency_weight", "anonymise", "peers", "policy", "combine")
+            needed |= dict.fromkeys(of_peers, NeededSetting("committee", 2))
         if self.policy not in ("gated_validation", "gated_similarity"):
             needed["gate"] = NeededSetting("policy", "gated_validation")
         if self.similarity != "moments":
