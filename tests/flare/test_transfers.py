@@ -1,6 +1,7 @@
 """A user's machine against a hostile server: real FLARE client, real process, no wire."""
 
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -175,6 +176,32 @@ def test_the_server_names_no_folder_as_results(machine: Machine, bound: dict[str
 def test_the_server_names_no_other_job(machine: Machine, says: dict[str, Any]) -> None:
     with machine.session(**says) as flare, pytest.raises(RunError, match=UNSAFE):
         submit.wait(flare, submit.submit(flare, machine.job))
+
+
+@pytest.mark.proves(
+    "outsider",
+    "a link in a job folder that somebody hands to a lead",
+    "refused and named: nothing that it leads to is sent",
+)
+@pytest.mark.parametrize("name", ["key", ".__nvfl_sig.json", "app/config/key", "app", "meta.json"])
+def test_a_job_folder_sends_and_signs_nothing_outside_of_it(machine: Machine, name: str) -> None:
+    """A kit's console sends the folder itself, and FLARE signs no folder with a link."""
+    link = machine.job / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(machine.home if name == "app" else machine.home / ".bashrc")
+    with machine.session() as flare:
+        with pytest.raises(RunError, match=f"found {name}, which is neither: it is a link"):
+            submit.submit(flare, machine.job)
+        with pytest.raises(Exception, match="symbolic links are not allowed in signed folders"):
+            flare.submit_job(str(machine.job))
+    assert machine.is_untouched()
+
+
+def test_a_pipe_in_a_job_folder_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "meta.json")
+    with pytest.raises(RunError, match=f"job folder {tmp_path}: .* found meta.json, which is nei"):
+        submit.job_meta(tmp_path)
 
 
 def test_results_that_would_fill_the_disk_are_not_unpacked(

@@ -1,18 +1,24 @@
-"""A check of a run folder before it is read: it may come from somebody else."""
+"""A check of a folder of a run or a job before it is read: it may come from somebody else."""
 
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from fedward.errors import RunError
 
+Kind: TypeAlias = Literal["run", "job"]
+"""What a folder is of."""
+_AGAIN: dict[Kind, str] = {"run": "fetch the run again", "job": "export the job again"}
+"""Kind of a folder -> how to get another one."""
 
-def require_plain_files(folder: Path) -> None:
-    """Refuse a run folder that holds anything but files and folders, at whatever depth.
+
+def require_plain_files(folder: Path, kind: Kind = "run") -> None:
+    """Refuse a folder of a run or a job that holds anything but files and folders, at any depth.
 
     A pipe or a socket would hold up its reader for ever, and a device fill the memory. A link leads
-    to what is no part of the run. The path of the folder itself may be or hold a link.
+    to what is no part of the run or job. The path of the folder itself may be or hold a link.
 
     What vanishes meanwhile is passed over, as the run may go on. So is a folder that this account
     can neither list nor enter: it can open nothing in there.
@@ -21,7 +27,7 @@ def require_plain_files(folder: Path) -> None:
         RunError: names the first of them.
     """
     for path in _strange(folder):
-        raise _refusal(folder, path)
+        raise _refusal(folder, path, kind)
 
 
 def require_plain(folder: Path, path: Path) -> None:
@@ -34,19 +40,19 @@ def require_plain(folder: Path, path: Path) -> None:
         raise _refusal(folder, path)
 
 
-def _refusal(folder: Path, path: Path) -> RunError:
+def _refusal(folder: Path, path: Path, kind: Kind = "run") -> RunError:
     found = f"{path.relative_to(folder)}, which is neither"
-    remedy = "Remove it, or fetch the run again."
+    remedy = f"Remove it, or {_AGAIN[kind]}."
     if path.is_symlink():
         found += ": it is a link"
         remedy = (
             "If you made the link, put what it leads to in its place. Otherwise remove it, or "
-            "fetch the run again."
+            f"{_AGAIN[kind]}."
         )
     elif path.is_dir():
         found = f"{path.relative_to(folder)}, which cannot be listed"
-        remedy = "Let this account read it, or fetch the run again."
-    return RunError(f"run folder {folder}", remedy, expected="files and folders", found=found)
+        remedy = f"Let this account read it, or {_AGAIN[kind]}."
+    return RunError(f"{kind} folder {folder}", remedy, expected="files and folders", found=found)
 
 
 def _strange(folder: Path) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of, with_rea
 from fedward.flare.kits.reading import reading
 from fedward.flare.places import ERROR_FILE, RUN_PROPERTY
 from fedward.runs.standing import continuing
+from fedward.storage.plain_files import require_plain_files
 from fedward.terminal import one_line
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
 
     Raises:
         ConfigError: the folder holds no job.
-        RunError: the server does not accept the job.
+        RunError: the folder holds anything but files and folders, or the server does not accept the
+            job.
         UnreachableError: the server does not answer.
     """
     meta = job_meta(job)
@@ -75,7 +77,10 @@ def job_meta(job: Path) -> dict[str, Any]:
 
     Raises:
         ConfigError: it is missing, or FLARE could not use it.
+        RunError: the job folder holds anything but files and folders. What a link leads to, such as
+            a key, would be sent as a part of the job.
     """
+    require_plain_files(job, "job")
     expected = "a folder with a meta.json that names apps and sites"
     with reading(f"job {job}", expected, "Export one with `fedward jobs`."):
         meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
