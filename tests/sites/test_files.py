@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from fedward.config import DataSpec
+from fedward.errors import FedwardError
+from fedward.inference.images import images_at
+from fedward.lab.partition.cut import partition
+from fedward.lab.partition.wanted import Wanted
 from fedward.sites import named_sites
+from fedward.sites.data_file import read_data_file
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import LeftOut, conversions, files_below, locate
 from fedward.sites.image_paths import ImageFinder
@@ -106,6 +112,32 @@ def test_pipes_are_no_files(tmp_path):
     assert left_out.files_below(tmp_path) == []
     note = f"Left out: 1 name of pipes, sockets or devices, such as {tmp_path}/1.png."
     assert left_out.notes() == [note]
+
+
+@pytest.mark.proves(
+    "files",
+    "a pipe or a device in place of a slice, a CSV, an npz file or a description of images",
+    "refused and named; nothing is waited for",
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["manifest.csv", "images.csv", "images.npz", "data.json"])
+def test_what_never_ends_is_not_read(tmp_path, name, kind):
+    path = tmp_path / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    readers = {
+        "manifest.csv": [lambda: partition(tmp_path, tmp_path / "out", Wanted(sites=2))],
+        "data.json": [lambda: read_data_file(tmp_path)],
+    }
+    by_name = [
+        lambda: partition(path, tmp_path / "out", Wanted(sites=2)),
+        lambda: images_at(path, DataSpec(), {}),
+    ]
+    for read in readers.get(name, by_name):
+        with pytest.raises(FedwardError, match=rf"{path}: expected .*, found '?a pipe or a dev"):
+            read()
 
 
 def test_a_row_names_the_image_that_can_be_reached(tmp_path):

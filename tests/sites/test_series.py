@@ -96,7 +96,7 @@ def other_file(path, name, **tags):
 
 
 def report(path):
-    """Write a DICOM object without pixels beside the slices, and a text."""
+    """Write a DICOM object without pixels beside the slices, a text and a pipe."""
     save(
         path / "SR",
         np.ones((2, 2), np.uint8),
@@ -106,6 +106,7 @@ def report(path):
         SeriesInstanceUID="9",
     )
     (path / "Thumbs.db").write_text(SECRET)
+    os.mkfifo(path / "control")
 
 
 def test_what_is_no_image_is_left_out(tmp_path):
@@ -173,6 +174,7 @@ BROKEN = {
         lambda path: (path / "x.DCM").write_text("text"),
         "1 that are not, such as 'x.DCM'",
     ),
+    "pipe": ({}, lambda path: os.mkfifo(path / "x.dcm"), "1 that are not, such as 'x.dcm'"),
     "cut short": (
         {},
         lambda path: os.truncate(path / "IM003", 700),
@@ -186,6 +188,11 @@ LEAVING = pytest.mark.proves(
     "a DICOM series with slices of two, one too many or too few, or a link that leaves its folder",
     "refused",
 )
+ENDLESS = pytest.mark.proves(
+    "files",
+    "a pipe or a device in place of a slice, a CSV, an npz file or a description of images",
+    "refused and named; nothing is waited for",
+)
 MIXED = pytest.mark.proves(
     "files",
     "a DICOM series with slices of two, one too many or too few, or a link that leaves its folder",
@@ -193,6 +200,7 @@ MIXED = pytest.mark.proves(
 )
 PROVES = {
     "link": [LEAVING],
+    "pipe": [ENDLESS],
     **{
         kind: [MIXED]
         for kind in ("two series", "missing", "over time", "other size", "other plane")

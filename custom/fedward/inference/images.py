@@ -18,6 +18,7 @@ from fedward.sites.files import (
     conversions,
     is_image,
     locate,
+    no_file,
     volumes_in,
 )
 from fedward.sites.image_paths import ImageFinder
@@ -91,6 +92,8 @@ def images_at(
         DataError: there is nothing, there are no images, or a CSV or npz file cannot be read.
         ConfigError: the CSV does not have a named column.
     """
+    if no_file(source):
+        raise _without_images(source, LeftOut())
     if source.suffix.lower() == ".npz":
         return Asked(_of_arrays(_arrays(source), spec, rendering.fit), LeftOut())
     left_out = LeftOut()
@@ -109,19 +112,24 @@ def images_at(
     elif source.is_file() and is_image(source):
         listed = [_Listed(source.name, source)]
     if not listed:
-        found = "none" if source.exists() else "nothing there"
-        if left_out.total:
-            found = f"{count(left_out.total, 'file')} of kinds that are not read"
-        elif source.is_file() and conversion(source):
-            found = "a file of a kind that is not read"
-        ways = conversions(left_out.reasons or [source])
-        raise DataError(
-            f"{source}",
-            f"{ways} Name a folder, a CSV, an npz file or an image.".lstrip(),
-            expected="images",
-            found=found,
-        )
+        raise _without_images(source, left_out)
     return Asked(_of_files(listed, spec, rendering), left_out, notes)
+
+
+def _without_images(source: Path, left_out: LeftOut) -> DataError:
+    """Return the error about a place without images."""
+    found = no_file(source) or ("none" if source.exists() else "nothing there")
+    if left_out.total:
+        found = f"{count(left_out.total, 'file')} of kinds that are not read"
+    elif source.is_file() and conversion(source):
+        found = "a file of a kind that is not read"
+    ways = conversions(left_out.reasons or [source])
+    return DataError(
+        f"{source}",
+        f"{ways} Name a folder, a CSV, an npz file or an image.".lstrip(),
+        expected="images",
+        found=found,
+    )
 
 
 def _located(folder: Path, name: str) -> _Listed:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import DataError, offered, option, reason_of, setting
+from fedward.sites.files import no_file
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -30,7 +31,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = no_file(path) or json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):

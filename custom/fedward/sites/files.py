@@ -44,9 +44,19 @@ _OTHER_PICTURES = {
 """Ending of pictures that are not read -> their format."""
 
 
+def no_file(path: Path) -> str:
+    """Return what is at a path that is there and is neither a file nor a folder; else empty.
+
+    Whoever opened it would wait for a pipe, or read a device without an end.
+    """
+    return "a pipe or a device" if path.exists() and not (path.is_file() or path.is_dir()) else ""
+
+
 def is_dicom(path: Path) -> bool:
     """Return whether a readable file begins as DICOM files do, whatever its ending."""
     try:
+        if no_file(path):
+            return False
         with path.open("rb") as file:
             return begins_as_dicom(file.read(132))
     except OSError:

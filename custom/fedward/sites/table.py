@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.sites.data import Rejected
+from fedward.sites.files import no_file
 from fedward.text import composed, count
 
 _DELIMITERS = ",;\t|"
@@ -167,14 +168,12 @@ def _read_text(path: Path, where: str) -> _Text:
 def _decode(path: Path, where: str) -> tuple[str, str]:
     """Return the encoding of a file, and its text."""
     try:
-        content = path.read_bytes()
+        found = no_file(path)
+        content = b"" if found else path.read_bytes()
     except OSError as error:
-        raise DataError(
-            where,
-            "Fix the path in the site file.",
-            expected="a CSV file",
-            found=error.strerror or str(error),
-        ) from None
+        found = error.strerror or str(error)
+    if found:
+        raise DataError(where, "Fix the path in the site file.", expected="a CSV file", found=found)
     if content.startswith(_WORKBOOKS):
         raise DataError(
             where,

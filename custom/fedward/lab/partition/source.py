@@ -9,18 +9,19 @@ from fedward.lab.partition.folder_pool import read_folder
 from fedward.lab.partition.npz_pool import read_npz
 from fedward.lab.partition.pool import Pool
 from fedward.lab.partition.wanted import Wanted
-from fedward.sites.files import conversion, conversions, is_image
+from fedward.sites.files import conversion, conversions, is_image, no_file
 from fedward.sites.rendering import PLAIN
 
 
 def require_source(source: Path, wanted: Wanted) -> None:
     """Raise ConfigError if there is no data set, or no folder of its images."""
-    if not source.exists():
+    found = no_file(source)
+    if found or not source.exists():
         raise ConfigError(
             f"{source}",
             "Name what there is.",
             expected="an npz file, a CSV, or a folder of images",
-            found=f"nothing there{did_you_mean_file(source)}",
+            found=found or f"nothing there{did_you_mean_file(source)}",
         )
     if wanted.images and not wanted.images.is_dir():
         found = "a file" if wanted.images.exists() else "nothing there"
