@@ -97,7 +97,7 @@ def columns(stream: TextIO | None = None) -> int:
 
 def reason(text: str) -> str:
     """Return an error that a participant reports as one printable line of bounded length."""
-    line = printable(one_line(text[: 10 * LONGEST_REASON]))
+    line = on_one_line(text[: 10 * LONGEST_REASON])
     if len(line) <= LONGEST_REASON:
         return line
     return f"{line[: LONGEST_REASON - 4]} ..."
@@ -116,8 +116,21 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def on_one_line(name: str) -> str:
+    """Return a name from elsewhere as one printable line.
+
+    Each run of white space is one space, so that a name with a line break is no line of a table or
+    a log. Control characters are escaped.
+    """
+    return printable(one_line(name))
+
+
 def shortened(name: str, width: int) -> str:
-    """Return a name of at most ``width`` characters; a cut one ends in an ellipsis."""
+    """Return :func:`on_one_line` of a name, of at most ``width`` characters.
+
+    A cut one ends in an ellipsis.
+    """
+    name = on_one_line(name)
     if len(name) <= width:
         return name
     return f"{name[: width - 1]}…"

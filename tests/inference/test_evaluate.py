@@ -126,6 +126,22 @@ def test_small_cells_are_withheld(finished: Finished) -> None:
     assert table.count("<5") == cells.count(None)
 
 
+@pytest.mark.proves(
+    "files",
+    "a class, a file or a folder with line breaks or a terminal's commands in its name",
+    "adds no line to what commands print, and draws on no contact sheet",
+)
+def test_a_name_of_a_class_adds_no_row_to_a_table(finished: Finished) -> None:
+    name = "BCC\n       9  1.00 (0.99-1.00)\x1b[2J"
+    found = at(finished, finished.sites / "north.yaml")
+    plain = list(lines(found))
+    renamed = json.loads(json.dumps(found).replace('"BCC"', json.dumps(name)))
+    table = list(lines(renamed))
+    assert len("\n".join(table).splitlines()) == len(plain)
+    said = "BCC 9 1.00 (0.99-1.00)\\x1b[2J"
+    assert [line.replace(said, "BCC") for line in table] == plain
+
+
 def test_classes_may_be_told_apart_in_groups(finished: Finished, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "found.json"
     words = ["--groups", "malignant=MEL,BCC", "benign=NV", "--out", str(out)]

@@ -10,6 +10,7 @@ from fedward.operation.next_step import next_after_doctor
 from fedward.sites import doctor, site_csv
 from fedward.sites.doctor import contact_sheet, examine, run, sheet_font
 from fedward.sites.files import LeftOut
+from fedward.terminal import printable
 from file_modes import modes
 
 
@@ -40,6 +41,26 @@ def test_long_names_fit_80_columns_and_the_contact_sheet(hospital, tmp_path):
     contact_sheet(report.data, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.size[0] > 12 * 80 + 60 * 4
+
+
+@pytest.mark.proves(
+    "files",
+    "a class, a file or a folder with line breaks or a terminal's commands in its name",
+    "adds no line to what commands print, and draws on no contact sheet",
+)
+@pytest.mark.parametrize("added", ["\nall   99   99   99   99", "\r\tx", "\x1b[2J", "\u202egnp"])
+def test_a_name_of_a_class_adds_no_line(hospital, tmp_path, added):
+    first, *others = hospital.spec.classes
+    before = len(examine(hospital.write(), hospital.spec).text().split("Notes")[0].splitlines())
+    for row in hospital.rows:
+        row[2] = f"{first}{added}" if row[2] == first else row[2]
+    spec = hospital.spec.model_copy(update={"classes": (f"{first}{added}", *others)})
+    report = examine(hospital.write(), spec)
+    lines = report.text().split("Notes")[0].splitlines()
+    assert len(lines) == before
+    (line,) = [line for line in lines if line.startswith(first)]
+    assert line.startswith(printable(" ".join(f"{first}{added}".split())))
+    contact_sheet(report.data, tmp_path / "sheet.png")
 
 
 def test_the_classes_that_a_run_does_not_measure_are_named(hospital):

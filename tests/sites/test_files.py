@@ -116,6 +116,27 @@ def test_pipes_are_no_files(tmp_path):
 
 @pytest.mark.proves(
     "files",
+    "a class, a file or a folder with line breaks or a terminal's commands in its name",
+    "adds no line to what commands print, and draws on no contact sheet",
+)
+def test_a_note_about_a_name_is_one_line(tmp_path):
+    name = "x\nAll images are usable.\x1b[2J"
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"{name} of a folder").symlink_to(tmp_path)
+    make_files(tmp_path, f"notes.{name}", f"a/{name}.png")
+    left_out = LeftOut()
+    left_out.images(left_out.files_below(tmp_path))
+    shown = "x All images are usable.\\x1b[2J"
+    assert left_out.notes() == [
+        "Left out by their endings, which are not those of images: 1 file (.\\x1b[2j 1).",
+        f"Left out: 1 link to folders, such as {tmp_path}/{shown} of a folder.",
+        f"Left out: 1 name of pipes, sockets or devices, such as {tmp_path}/{shown}.",
+    ]
+    assert list(left_out.reasons.values()) == [".\\x1b[2j is no ending of an image"]
+
+
+@pytest.mark.proves(
+    "files",
     "a pipe or a device in place of a slice, a CSV, an npz file or a description of images",
     "refused and named; nothing is waited for",
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 from fedward.errors import listed
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.terminal import fold
+from fedward.terminal import fold, on_one_line
 from fedward.text import count
 
 _REFER = 0.9
@@ -44,7 +44,7 @@ def lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
         yield f"{unit + 's':>8}  {titles}class"
         for name, of_class in evaluation["classes"].items():
             numbers = "".join(f"{_number(of_class[key]):<17}" for key in table)
-            yield f"{of_class['images']:>8}  {numbers}{name}"
+            yield f"{of_class['images']:>8}  {numbers}{on_one_line(name)}"
     yield ""
     if multi_label:
         yield from _answers(evaluation)
@@ -95,7 +95,7 @@ def _confusion(
     yield "".join(f"{number:>{width}}" for number in range(1, len(names) + 1))
     for number, name in enumerate(names, 1):
         # A class that is a number itself would read as a sum.
-        called = f"class {name}" if name.isdecimal() else name
+        called = f"class {name}" if name.isdecimal() else on_one_line(name)
         if name in rows:
             counts = (f"<{SMALLEST_COUNT}" if count is None else count for count in rows[name])
             yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} = {called}"
@@ -130,7 +130,8 @@ def _answers(evaluation: Mapping[str, Any]) -> Iterator[str]:
             with_temperature = f"{error:.3f} at {tempered[name]['value']:.2f}"
         calibration = f"{of_class['calibration_error']:>8.3f}  {with_temperature}"
         row = next(row for row in of_class["referral"] if row["below"] == _REFER)
-        yield f"{calibration:<37}{row['referred']:>5.0%}  {_number(row['accuracy']):<17}  {name}"
+        right = f"{_number(row['accuracy']):<17}"
+        yield f"{calibration:<37}{row['referred']:>5.0%}  {right}  {on_one_line(name)}"
 
 
 def _notes(evaluation: Mapping[str, Any]) -> str:

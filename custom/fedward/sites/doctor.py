@@ -42,7 +42,7 @@ from fedward.sites.site_csv import SiteRows, table_notes
 from fedward.sites.site_file import NpzSite
 from fedward.sites.subgroups import NOT_STATED
 from fedward.sites.unused_columns import patients_note, unused_patients_of_site
-from fedward.terminal import fold, shortened
+from fedward.terminal import fold, on_one_line, shortened
 from fedward.text import count
 
 if TYPE_CHECKING:
@@ -378,7 +378,9 @@ def _sheet_rows(data: SiteData) -> list[_SheetRow]:
         shown[NO_FINDING] = shows_none(labelled.labels)
     rows = []
     for name, in_row in shown.items():
-        rows.append(_SheetRow(name, labelled, np.flatnonzero(in_row), _LABELLED_COLOUR))
+        # Pillow measures no text of several lines, and fails at characters that steer a terminal.
+        title = on_one_line(name)
+        rows.append(_SheetRow(title, labelled, np.flatnonzero(in_row), _LABELLED_COLOUR))
     sets = sets_of(data)
     for name, colour in _FRAMES.items():
         images = sets[name]

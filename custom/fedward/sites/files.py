@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.dicom_header import begins_as_dicom, object_without_picture
+from fedward.terminal import on_one_line
 from fedward.text import count, natural
 
 DICOM_ENDINGS = (".dcm", ".dicom", ".ima")
@@ -212,7 +213,7 @@ class LeftOut:
             if has_ending or is_volume(path) or is_dicom(path):
                 images.append(path)
             else:
-                ending = path.suffix.lower() or path.name
+                ending = on_one_line(path.suffix.lower() or path.name)
                 self._endings[ending] += 1
                 reason = f"{ending} is no ending of an image"
                 if not path.suffix:
@@ -250,18 +251,17 @@ class LeftOut:
         if self._unreadable:
             notes.append(
                 f"Left out: {count(len(self._unreadable), 'folder')} whose content cannot be read, "
-                f"such as {self._unreadable[0]}."
+                f"such as {on_one_line(str(self._unreadable[0]))}."
             )
         if self._linked:
             notes.append(
                 f"Left out: {count(len(self._linked), 'link')} to folders, such as "
-                f"{self._linked[0]}."
+                f"{on_one_line(str(self._linked[0]))}."
             )
         if self._no_files:
             what = count(len(self._no_files), "name")
-            notes.append(
-                f"Left out: {what} of pipes, sockets or devices, such as {self._no_files[0]}."
-            )
+            first = on_one_line(str(self._no_files[0]))
+            notes.append(f"Left out: {what} of pipes, sockets or devices, such as {first}.")
         return notes
 
 

@@ -26,6 +26,7 @@ from fedward.sites.files import (
     resolved,
     series_files,
 )
+from fedward.terminal import on_one_line
 
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _QUERY = re.compile(r"(https?://[^?#]*)[?#].*")
@@ -107,7 +108,7 @@ class ImageFinder:
         match = self._find(cell)
         if match.rule:
             self._rules[match.rule] += 1
-            self._examples.setdefault(match.rule, f"{cell} is {match.path}")
+            self._examples.setdefault(match.rule, on_one_line(f"{cell} is {match.path}"))
         self._matched.add(match.path)
         return match.path
 
