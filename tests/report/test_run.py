@@ -3,12 +3,20 @@
 import json
 
 import pytest
-from run_folders import SITES, average, write_run
+from run_folders import SITES, add_answers, average, write_run
 
 from fedward.errors import FedwardError, RunError
 from fedward.report import Run
 from fedward.storage.info import FORMAT
 from fedward.storage.run_folder import RunFolder
+
+CLUSTERS = {"patients": [5] * 8, "effective": [5] * 8, "all_patients": 5, "all_effective": 5}
+
+
+def column(**changes):
+    """Counts of 8 classes by a column of two groups."""
+    counts = {"images": [[5, 5]] * 8, "right": [[5, 5]] * 8}
+    return {"column": "sex", "groups": ["women", "men"], **counts, **changes}
 
 
 @pytest.fixture
@@ -95,6 +103,72 @@ def test_the_warm_up_of_groups_is_what_labelled_sites_did_alone(make_run, rows, 
 def test_a_broken_average_is_refused(make_run, wrong, found):
     folder = make_run(method="isofed", rounds=1, groups=[GROUPS[2] | wrong])
     with pytest.raises(RunError, match=rf"groups\.jsonl.*{found}"):
+        Run.load(folder)
+
+
+def one_less(values):
+    return values[:-1]
+
+
+@pytest.mark.proves(
+    "files",
+    "counts in a run folder that fit neither each other nor the run's classes",
+    "refused by file and line",
+)
+@pytest.mark.parametrize(
+    ("field", "change", "found"),
+    [
+        ("images", one_less, "images of 7 classes, and other counts of more or fewer"),
+        ("found", one_less, "images of 8 classes, and other counts of more or fewer"),
+        ("scores", lambda rows: [*rows[:-1], rows[0][:-1]], "more or fewer intervals or groups"),
+        ("inside", lambda rows: [*rows[:-1], [*rows[0], 5]], "more or fewer intervals or groups"),
+        ("sure", one_less, "confidences of more or fewer than 20 intervals"),
+        ("confidence", lambda values: [*values, 0.5], "more or fewer than 20 intervals"),
+        ("cells", lambda _: [[0, 8, 5]], "cells that are not two of 8 classes and their images"),
+        ("cells", lambda _: [[0, 1]], "cells that are not two of 8 classes and their images"),
+        ("cells", lambda _: [[]], "cells that are not two of 8 classes and their images"),
+        ("images", lambda counts: [-1, *counts[1:]], "images"),
+        ("images", lambda counts: [10**30, *counts[1:]], "images"),
+        ("subgroups", lambda _: [column(images=[[5, 5]] * 7)], "images of 8 classes"),
+        ("subgroups", lambda _: [column(right=[[5]] * 8)], "more or fewer intervals or groups"),
+        ("clusters", lambda _: {**CLUSTERS, "effective": [5] * 9}, "images of 8 classes"),
+    ],
+)
+def test_counts_of_answers_that_do_not_fit_are_refused(make_run, field, change, found):
+    folder = make_run(rounds=1)
+    add_answers(folder, 1)
+    path = folder / "binned.jsonl"
+    first, *others = path.read_text().splitlines()
+    row = json.loads(first)
+    row[field] = change(row.get(field))
+    path.write_text("\n".join([json.dumps(row), *others, ""]))
+    with pytest.raises(RunError, match=rf"binned\.jsonl.*line 1: .*{found}"):
+        Run.load(folder).binned(0)
+
+
+@pytest.mark.proves(
+    "files",
+    "counts in a run folder that fit neither each other nor the run's classes",
+    "refused by file and line",
+)
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, "expected counts of the run's 8 classes, found 2"),
+        ({"val": [5]}, "line 1: .*images of different numbers of classes"),
+        ({"contrast": [5]}, "line 1: .*more or fewer intervals than there are"),
+        ({"sides": [5] * 9}, "line 1: .*more or fewer intervals than there are"),
+    ],
+)
+def test_surveys_that_do_not_fit_are_refused(make_run, changes, found):
+    counts = dict.fromkeys(("unlabelled", "grey", "colour", "dark", "repeated"), 5)
+    of_classes = {"labelled": [5, 5], "val": [5, 5], "test": [5, 5]}
+    levels = {"sides": [5] * 8, "brightness": [5] * 20, "contrast": [5] * 20}
+    row = {"round": 1, "site": "a", "patients": [], "sizes": [], "columns": {}}
+    folder = make_run(rounds=1)
+    text = json.dumps(row | counts | of_classes | levels | changes)
+    (folder / "surveys.jsonl").write_text(f"{text}\n")
+    with pytest.raises(RunError, match=rf"surveys\.jsonl.*{found}"):
         Run.load(folder)
 
 

@@ -1,10 +1,11 @@
 """A run folder, read back: the only way reports and commands learn what a run did."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow
 from fedward.label_kinds import LabelKind, kind_of_field
 from fedward.runs.metrics import Metrics
@@ -75,8 +76,8 @@ class Run:
         - A metric that is not finite is None, and counted in ``notes``.
 
         Raises:
-            RunError: a line before the last is broken; or run.json is missing, or of another
-                format.
+            RunError: a line before the last is broken; run.json is missing, or of another format;
+                or a survey is of other classes.
         """
         info = read_info(folder)
         info = info.model_copy(update={"sites": tuple(sorted(info.sites, key=natural))})
@@ -85,6 +86,8 @@ class Run:
         def rows(name: str, kind: type[RowT]) -> tuple[RowT, ...]:
             return tuple(read_rows(folder / f"{name}.jsonl", kind, notes))
 
+        surveys = rows("surveys", SurveyRow)
+        _require_classes(surveys, folder, info)
         return cls(
             folder=folder,
             info=info,
@@ -94,7 +97,7 @@ class Run:
             groups=rows("groups", GroupRow),
             queries=rows("queries", QueryRow),
             bytes=rows("bytes", ByteRow),
-            surveys=rows("surveys", SurveyRow),
+            surveys=surveys,
             notes=(*leaked(info.leaks), *notes),
         )
 
@@ -188,3 +191,16 @@ class Run:
             if row.split == split and row.value is not None:
                 table.setdefault(row.site, {})[row.round] = row.value
         return {site: dict(sorted(values.items())) for site, values in table.items() if values}
+
+
+def _require_classes(rows: Sequence[SurveyRow], folder: Path, info: RunInfo) -> None:
+    """Raise RunError unless each site has counted as many classes as the run has."""
+    classes = len(info.experiment["data"]["classes"])
+    for row in rows:
+        if len(row.labelled) != classes:
+            raise RunError(
+                str(folder / "surveys.jsonl"),
+                "Restore the run folder.",
+                expected=f"counts of the run's {classes} classes",
+                found=f"{len(row.labelled)}",
+            )

@@ -1,7 +1,7 @@
 """The rows of a run folder's logs."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -9,13 +9,18 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError, with_config
 
 from fedward.errors import RunError
+from fedward.evaluation.histograms import INTERVALS
+from fedward.evaluation.in_fives import LEVELS, SIDES
 from fedward.evaluation.selection import CLOSED, MetricRow
 from fedward.faults import faults
 from fedward.storage.info import Names
 
 _Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
-_Counts: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
+_Counts: TypeAlias = Annotated[tuple[_Count, ...], Field(strict=False)]
 _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
+_SIDES = len(SIDES) - 1
+"""Intervals of the longer sides of images."""
 
 
 @with_config(CLOSED)
@@ -64,6 +69,32 @@ class BinnedRow:
     """Right answers by subgroup; None where the site sends none."""
     clusters: ClusterPart | None = None
     """What the images are worth in intervals; None where the site names no patients."""
+
+    def __post_init__(self) -> None:
+        classes = len(self.images)
+        by_class = [self.found, self.mistaken, self.scores, self.inside]
+        rows_of_classes: list[tuple[int, Sequence[_Counts]]] = [
+            (INTERVALS, self.scores),
+            (INTERVALS, self.inside),
+        ]
+        for column in self.subgroups or ():
+            by_class += [column.images, column.right]
+            rows_of_classes += [
+                (len(column.groups), column.images),
+                (len(column.groups), column.right),
+            ]
+        if self.clusters:
+            by_class += [self.clusters.patients, self.clusters.effective]
+        if {*map(len, by_class)} != {classes}:
+            raise ValueError(f"images of {classes} classes, and other counts of more or fewer")
+        if any(len(row) != length for length, rows in rows_of_classes for row in rows):
+            raise ValueError("counts of more or fewer intervals or groups than there are")
+        if {len(self.sure), len(self.right), len(self.confidence)} != {INTERVALS}:
+            raise ValueError(f"confidences of more or fewer than {INTERVALS} intervals")
+        if any(
+            len(cell) != 3 or not 0 <= min(cell) <= max(cell[:2]) < classes for cell in self.cells
+        ):
+            raise ValueError(f"cells that are not two of {classes} classes and their images")
 
 
 @with_config(CLOSED)
@@ -212,6 +243,12 @@ class SurveyRow:
     dark: int
     repeated: int
     columns: Mapping[str, Mapping[str, int]]
+
+    def __post_init__(self) -> None:
+        if not len(self.labelled) == len(self.val) == len(self.test):
+            raise ValueError("training, validation and test images of different numbers of classes")
+        if {len(self.brightness), len(self.contrast)} != {LEVELS} or len(self.sides) != _SIDES:
+            raise ValueError("counts of more or fewer intervals than there are")
 
 
 @with_config(CLOSED)
