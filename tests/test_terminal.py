@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -49,6 +50,23 @@ def test_everything_printed_is_safe_and_the_streams_come_back(
         sys.stderr.writelines(["a\x1b", "b\n"])
     assert (sys.stdout, sys.stderr) == before
     assert capsys.readouterr() == (f"{WRITTEN_OUT}\n", "a\\x1bb\n")
+
+
+@pytest.mark.proves(
+    "lead", "escape codes in a run's texts", "every fedward command writes them out as text"
+)
+def test_an_error_that_nobody_handles_is_safe() -> None:
+    code = (
+        "from fedward.terminal import printing_safely\n"
+        "with printing_safely():\n"
+        f"    raise KeyError('a key') from ValueError({HOSTILE!r})\n"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    first, *_, last = ended.stderr.splitlines()
+    assert (first, last) == (f"ValueError: {WRITTEN_OUT}", "KeyError: 'a key'")
+    assert "\x1b" not in ended.stderr
 
 
 class Screen(io.StringIO):

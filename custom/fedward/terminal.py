@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from math import isfinite, nan
 from shutil import get_terminal_size
 from textwrap import TextWrapper
+from types import TracebackType
 from typing import Any, TextIO
 
 from fedward.text import composed
@@ -343,11 +344,28 @@ class SafeStream:
 
 @contextmanager
 def printing_safely() -> Iterator[None]:
-    """Make standard output and standard error :class:`SafeStream` inside the ``with`` block."""
+    """Make standard output and standard error :class:`SafeStream` inside the ``with`` block.
+
+    An error that leaves the block, and that nobody handles, is printed through one as well.
+    """
     before = sys.stdout, sys.stderr
     sys.stdout = SafeStream(sys.stdout)
     sys.stderr = SafeStream(sys.stderr)
     try:
         yield
+    except Exception:
+        # The interpreter prints it when the streams are back. Its text may quote a file.
+        sys.excepthook = _print_safely
+        raise
     finally:
         sys.stdout, sys.stderr = before
+
+
+def _print_safely(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Print an error as the interpreter does, to a :class:`SafeStream`."""
+    # Few commands fail, and only those need this module.
+    from traceback import format_exception
+
+    SafeStream(sys.stderr).writelines(format_exception(kind, error, traceback))
