@@ -34,6 +34,16 @@ def whole(tmp_path):
     return folder
 
 
+def test_a_site_that_only_rows_name_is_the_last(whole, tmp_path):
+    """As of a run.json that somebody changed."""
+    info = json.loads((whole / "run.json").read_text())
+    info["sites"].remove("site-2")
+    (whole / "run.json").write_text(json.dumps(info))
+    own = [alone(tmp_path / site, whole, site, 0.1) for site in ("site-2", "site-3")]
+    joining = Joining.of(Run.load(whole), [Run.load(folder) for folder in own])
+    assert [line.site for line in joining.lines] == ["site-3", "site-2"]
+
+
 def test_gains_are_paired_by_site(whole, tmp_path):
     gains = {"site-8": 0.1, "site-2": 0.05, "site-3": -0.02}
     own = [alone(tmp_path / site, whole, site, gain) for site, gain in gains.items()]

@@ -63,7 +63,11 @@ class Joining:
         alone = _by_site(joined, fresh_runs, metric)
         tuned = _by_site(joined, tuned_runs, metric)
         lines = []
-        for choice in sorted(joined.sites, key=lambda choice: run.info.sites.index(choice.site)):
+        place_of = {site: place for place, site in enumerate(run.info.sites)}
+        # Rows may name a site that run.json does not, where somebody has changed one of them.
+        for choice in sorted(
+            joined.sites, key=lambda choice: place_of.get(choice.site, len(place_of))
+        ):
             site = choice.site
             if choice.test is not None and (site in alone or site in tuned):
                 lines.append(
