@@ -172,6 +172,32 @@ def test_surveys_that_do_not_fit_are_refused(make_run, changes, found):
         Run.load(folder)
 
 
+@pytest.mark.proves(
+    "files",
+    "counts in a run folder that fit neither each other nor the run's classes",
+    "refused by file and line",
+)
+@pytest.mark.parametrize("value", [-1, 2**53 + 1, 10**400])
+@pytest.mark.parametrize(
+    ("log", "field"),
+    [
+        ("metrics", "round"),
+        ("metrics", "n"),
+        ("rounds", "bytes_down"),
+        ("rounds", "restarts"),
+        ("bytes", "up"),
+    ],
+)
+def test_a_number_that_counts_nothing_is_refused(make_run, log, field, value):
+    folder = make_run(rounds=1)
+    path = folder / f"{log}.jsonl"
+    first, *others = path.read_text().splitlines()
+    row = json.loads(first) | {field: {"site-1": value} if field == "restarts" else value}
+    path.write_text("\n".join([json.dumps(row), *others, ""]))
+    with pytest.raises(RunError, match=rf"{log}\.jsonl.*line 1: {field}"):
+        Run.load(folder)
+
+
 @pytest.mark.parametrize("cut", [1, 9, 60])
 def test_averages_cut_off_are_left_out_and_said(make_run, cut):
     folder = make_run(method="isofed", groups=GROUPS)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import ConfigDict, Field, with_config
 
@@ -24,6 +24,8 @@ The mean of the sites' values by their images is then that of all images.
 """
 CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """For rows in a run folder: an unknown field is refused, and no value is converted."""
+Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
+"""Number of a round or of what is counted, in such a row: a float holds it exactly."""
 
 
 @with_config(CLOSED)
@@ -31,7 +33,7 @@ CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 class MetricRow:
     """One row of metrics.jsonl."""
 
-    round: int
+    round: Count
     site: str
     split: str
     """``val``, ``test`` (the global model after ``round`` rounds) or ``train`` (the site's training
@@ -39,7 +41,7 @@ class MetricRow:
     name: str
     value: float | None
     """None where the metric is not defined, or not reported."""
-    n: int = 0
+    n: Count = 0
     """Images the number was computed on."""
     classes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Classes present among the images, as far as the site reports them.

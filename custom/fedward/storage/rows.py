@@ -11,13 +11,12 @@ from pydantic import Field, TypeAdapter, ValidationError, with_config
 from fedward.errors import RunError
 from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.in_fives import LEVELS, SIDES
-from fedward.evaluation.selection import CLOSED, MetricRow
+from fedward.evaluation.selection import CLOSED, Count, MetricRow
 from fedward.faults import faults
 from fedward.storage.info import Names
 
 _Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
-_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**53)]
-_Counts: TypeAlias = Annotated[tuple[_Count, ...], Field(strict=False)]
+_Counts: TypeAlias = Annotated[tuple[Count, ...], Field(strict=False)]
 _CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
 _SIDES = len(SIDES) - 1
 """Intervals of the longer sides of images."""
@@ -41,8 +40,8 @@ class ClusterPart:
 
     patients: _Counts
     effective: _Counts
-    all_patients: int
-    all_effective: int
+    all_patients: Count
+    all_effective: Count
 
 
 @with_config(CLOSED)
@@ -53,7 +52,7 @@ class BinnedRow:
     :meth:`fedward.evaluation.answer_counts.AnswerCounts.to_wire` says what each field counts.
     """
 
-    round: int
+    round: Count
     """Rounds after which the global model was evaluated."""
     site: str
     images: _Counts
@@ -102,19 +101,19 @@ class BinnedRow:
 class RoundRow:
     """One row of rounds.jsonl: who was asked, who replied, what it cost."""
 
-    round: int
+    round: Count
     seconds: float
     asked: Names
     replied: Names
     failed: Mapping[str, str]
     """Site -> reason."""
-    bytes_down: int
-    bytes_up: int
-    peer_models: int
+    bytes_down: Count
+    bytes_up: Count
+    peer_models: Count
     """Models of other sites sent down in this round."""
-    part: int = 0
+    part: Count = 0
     """Number of the exchange within the round, from 0."""
-    restarts: Mapping[str, int] = field(default_factory=dict)
+    restarts: Mapping[str, Count] = field(default_factory=dict)
     """Site -> how often its process was started again."""
 
 
@@ -123,7 +122,7 @@ class RoundRow:
 class PeerRow:
     """One row of peers.jsonl: the models most similar to each participant's, and who got whose."""
 
-    round: int
+    round: Count
     sites: Names
     """Participants of which the server has a model."""
     nearest: Annotated[tuple[Names, ...], Field(strict=False)]
@@ -134,7 +133,7 @@ class PeerRow:
     """Site -> the peers whose models it was sent."""
     anonymised: bool
     """Whether these models were sent as one mean."""
-    features: int
+    features: Count
     """Number of features by which models were compared."""
 
     def __post_init__(self) -> None:
@@ -152,8 +151,8 @@ class PeerRow:
 class GroupRow:
     """One row of groups.jsonl: one average of sites' models."""
 
-    round: int
-    part: int
+    round: Count
+    part: Count
     """Number of the exchange within the round, from 0."""
     group: Literal["labelled", "unlabelled", "all"]
     """``all`` if labelled and unlabelled sites were averaged together."""
@@ -176,12 +175,12 @@ class GroupRow:
 class HeadRow:
     """One row of heads.jsonl: a classifier that was computed from sums over labelled images."""
 
-    round: int
-    images: int
+    round: Count
+    images: Count
     """Labelled images of all sites in the sums."""
     shrinkage: float
     """ρ: how far the covariance within classes was moved towards a multiple of the identity."""
-    absent: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    absent: _Counts = ()
     """Indices of the classes of which the sums hold no image; the head never predicts them."""
 
 
@@ -193,15 +192,15 @@ class QueryRow:
     ``messages.LabelCounts`` says what each field counts.
     """
 
-    round: int
+    round: Count
     site: str
-    asked: int
-    bought: int
-    waiting: int
-    cannot_tell: int
-    unusable: int
-    labelled: int
-    unlabelled: int
+    asked: Count
+    bought: Count
+    waiting: Count
+    cannot_tell: Count
+    unusable: Count
+    labelled: Count
+    unlabelled: Count
     minutes: float | None
     """What the answers so far cost; None if the site does not say what one costs."""
 
@@ -211,11 +210,11 @@ class QueryRow:
 class ByteRow:
     """One row of bytes.jsonl: bytes sent to and received from one site in one exchange."""
 
-    round: int
+    round: Count
     site: str
-    down: int
-    up: int
-    peer_models: int
+    down: Count
+    up: Count
+    peer_models: Count
 
 
 @with_config(CLOSED)
@@ -226,23 +225,23 @@ class SurveyRow:
     ``messages.SurveyCounts`` says what each field counts.
     """
 
-    round: int
+    round: Count
     site: str
     labelled: _Counts
-    unlabelled: int
+    unlabelled: Count
     val: _Counts
     test: _Counts
     patients: _Counts
     """Patients in training, validation and testing; empty if the site does not say."""
-    sizes: Annotated[tuple[Mapping[str, int], ...], Field(strict=False)]
+    sizes: Annotated[tuple[Mapping[str, Count], ...], Field(strict=False)]
     sides: _Counts
-    grey: int
-    colour: int
+    grey: Count
+    colour: Count
     brightness: _Counts
     contrast: _Counts
-    dark: int
-    repeated: int
-    columns: Mapping[str, Mapping[str, int]]
+    dark: Count
+    repeated: Count
+    columns: Mapping[str, Mapping[str, Count]]
 
     def __post_init__(self) -> None:
         if not len(self.labelled) == len(self.val) == len(self.test):
@@ -259,21 +258,21 @@ class PseudoLabelRow:
     A site keeps these rows for itself.
     """
 
-    round: int
-    part: int
+    round: Count
+    part: Count
     """Number of the exchange within the round, from 0."""
-    kept: Mapping[str, int]
+    kept: Mapping[str, Count]
     """Class -> pseudo-labels of this class that were used, over all steps.
 
     An image counts each time that it is used.
     """
-    kept_right: int
+    kept_right: Count
     """How many of the used pseudo-labels are right."""
-    labelled: int
+    labelled: Count
     """Pseudo-labels, used or not."""
-    right: int
+    right: Count
     """How many of all pseudo-labels are right."""
-    hidden: Mapping[str, int]
+    hidden: Mapping[str, Count]
     """Class -> unlabelled images of this class."""
 
 
@@ -285,7 +284,7 @@ class AnswerRow:
     A site keeps these rows for itself.
     """
 
-    round: int
+    round: Count
     """Rounds that the model has been trained for."""
     answers: str
     """Number of the class that it gives each image, from 0, separated by spaces."""
