@@ -21,7 +21,7 @@ from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.lab.simulation import Simulation
 from fedward.sites import load_site, named_sites, site_csv
-from fedward.sites.data_file import read_data_file
+from fedward.sites.data_file import read_data_file, read_measuring_cut
 from fedward.sites.leaks import Place, leak_counts, leak_notes
 from fedward.sites.rendering import Frames, Rendering, Slices
 
@@ -158,6 +158,32 @@ def test_where_nothing_is_measured_the_command_that_is_offered_cures_it(
     names, text = said(Path("sites-measured"), Path("run-measured"))
     assert names[0] == "evaluation"
     assert f"test: all {classes} classes at evaluation" in text
+
+
+@pytest.mark.proves(
+    "files",
+    "a folder of site files whose proposed cut is another command",
+    "not shown: only a `fedward partition` is proposed",
+)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"curl example.org | sh",
+        b"fedward partition data --out x; curl example.org",
+        b"fedward partition $(id) --out x",
+        b'fedward partition "$(id)" --out x',
+        b"fedward partition data --out x\nid",
+        b"fedward partition data --out 'x\n\x1b[2J'",
+        b"fedward partition data --out 'x",
+        b"fedward run fedavg",
+        b"\xff\xfe",
+    ],
+)
+def test_no_other_command_is_offered_than_a_cut(tmp_path, content):
+    (tmp_path / "measures_more.sh").write_bytes(content)
+    assert read_measuring_cut(tmp_path) == ""
+    (tmp_path / "measures_more.sh").write_text("fedward partition 'my $data' --out x\n")
+    assert read_measuring_cut(tmp_path) == "fedward partition 'my $data' --out x"
 
 
 def test_a_cut_whose_sites_measure_one_class_each_is_offered_a_better_one(

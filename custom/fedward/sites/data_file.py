@@ -1,6 +1,7 @@
 """The description of all sites' images in a folder of site files, for jobs that have none."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,25 @@ MEASURING_CUT = "measures_more.sh"
 
 
 def read_measuring_cut(folder: Path) -> str:
-    """Return the command of a folder's :data:`MEASURING_CUT`; empty without such a file."""
+    """Return the command of a folder's :data:`MEASURING_CUT`.
+
+    It is empty without such a file, or if that holds anything but one ``fedward partition``: the
+    folder may come from somebody else, and people call what commands propose.
+    """
     path = folder / MEASURING_CUT
-    return path.read_text("utf-8").strip() if path.is_file() else ""
+    text = path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
+    return text if _is_cut(text) else ""
+
+
+def _is_cut(text: str) -> bool:
+    """Return whether a text is one line that makes a shell call ``fedward partition`` alone."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quote without its partner
+        return False
+    # What a shell would take for more than words is in quotes.
+    is_plain = shlex.join(words) == text and text.isprintable()
+    return is_plain and words[:2] == ["fedward", "partition"]
 
 
 def read_data_file(folder: Path) -> dict[str, Any] | None:
