@@ -506,6 +506,16 @@ def test_scans_are_found_whatever_lies_between_them(between_scans: bytes) -> Non
     check_scans(b"\xff\xd8" + scan * 100 + b"\xff\xd9" + scan)
 
 
+@HOSTILE
+def test_a_jpeg_that_claims_gigabytes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.jpg"
+    Image.effect_noise((32, 32), 40).save(path)
+    with path.open("r+b") as file:
+        file.truncate(2**40)
+    with pytest.raises(BadRow, match=f"expected a JPEG of at most {2**30} bytes, found {2**40}"):
+        decode(path, 16, 1)
+
+
 def encapsulated(path: Path, frame: bytes, syntax: str, size: Sequence[int]) -> Path:
     """Write a DICOM file of one compressed frame."""
     made = dataset(np.zeros(tuple(size), np.uint8))

@@ -124,6 +124,12 @@ _MOST_SCANS = 100
 
 Progressive JPEGs have about ten.
 """
+_MOST_BYTES = 2**30
+"""Bytes of a JPEG at most, as it is read whole to count its scans.
+
+Pillow's limit of 90 million pixels is 268 MB of RGB. A file without content, which takes no room on
+the disk, may claim any size.
+"""
 _SCAN = b"\xff\xda"
 """Marker of a scan of a JPEG."""
 _WITH_LENGTH = re.compile(rb"\xff([\xc0-\xcf\xd9-\xfe])")
@@ -368,8 +374,9 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
         BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
-            limit), has too many pages, strips or scans, has several pages, has more than 8 bits a
-            channel of colour or beside transparency, or cannot be decoded for another reason.
+            limit), has too many pages, strips, scans or bytes, has several pages, has more than
+            8 bits a channel of colour or beside transparency, or cannot be decoded for another
+            reason.
     """
     with _explained(path), open_with_pillow(path) as image:
         _seek_page(image, path, page)  # Pages may have sizes of their own.
@@ -421,6 +428,9 @@ def _shown(image: Image.Image, path: Path, smallest: int | None = None) -> Image
             f"expected at most {_MOST_PARTS} strips or tiles, found {parts}: convert it to PNG"
         )
     if isinstance(image, JpegImageFile):
+        byte_count = path.stat().st_size
+        if byte_count > _MOST_BYTES:
+            raise BadRow(f"expected a JPEG of at most {_MOST_BYTES} bytes, found {byte_count}")
         check_scans(path.read_bytes())
     if smallest:
         # A JPEG is decoded without the detail that a resize would average away.
