@@ -1019,6 +1019,35 @@ def test_a_job_is_told_which_of_its_sites_have_left_it(installed, tmp_path, monk
     assert look() == []
 
 
+@pytest.mark.parametrize("dead", [False, True], ids=["shut out", "silent"])
+def test_a_job_that_ends_meanwhile_ends_no_look_at_lost_sites(
+    installed, tmp_path, monkeypatch, dead
+):
+    """The server has one thread for it. All jobs that go on are told at the next look."""
+    server = FederatedServer("fedward", args=SimpleNamespace(workspace=str(tmp_path), set=[]))
+    other_job = "1" + JOB[1:]
+    told: list[tuple[str, str]] = []
+
+    def end(job: str, site: str, _reason: str) -> None:
+        told.append((job, site))
+        server.engine.run_processes.pop(JOB, None)
+
+    monkeypatch.setattr(server.engine, "notify_dead_job", end)
+    site = just_heard("b", "token of b")
+    server.engine.run_processes = {
+        job: {RunProcessKey.PARTICIPANTS: {site.token: site}} for job in (JOB, other_job)
+    }
+    server.engine.job_runner = JobRunner(workspace_root=str(tmp_path))
+    if dead:
+        site.last_connect_time = 0.0
+        server.client_manager.set_clients({site.token: site})
+    server.remove_dead_clients()
+    assert told == [(JOB, "b")]
+    server.remove_dead_clients()
+    assert told == [(JOB, "b"), (other_job, "b")]
+    assert server.client_manager.get_clients() == {}
+
+
 def just_heard(name: str, token: str) -> Client:
     """Return a site that FLARE's server has just heard of."""
     site = Client(name, token)
