@@ -91,10 +91,11 @@ def test_a_text_writes_no_entry_of_its_own(kits: Path, logger: logging.Logger, l
     )
 
 
+@pytest.mark.parametrize(("kit", "name"), [("hospital-b", "hospital-b"), ("localhost", "server")])
 def test_a_record_whose_values_do_not_fit_its_text_is_no_error(
-    kits: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+    kits: Path, logger: logging.Logger, capsys: pytest.CaptureFixture[str], kit: str, name: str
 ) -> None:
-    configure_logging(Workspace(str(kits / "hospital-b"), "hospital-b"))
+    configure_logging(Workspace(str(kits / kit), name))
     values = ("one",)
     logger.error("two values: %s %s", *values)
     logger.error("a value by name: %(name)s", {"other": 1})

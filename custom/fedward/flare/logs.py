@@ -60,4 +60,9 @@ class JobsThatStart(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record belongs in the log of errors."""
-        return not _QUESTION.search(record.getMessage())
+        try:
+            text = record.getMessage()
+        except Exception:
+            # As in OneEntryARecord: an error here would end what logs.
+            return True
+        return not _QUESTION.search(text)
