@@ -6,8 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client import site_log
 from fedward.code_version import code_version
+from fedward.flare.kits import metrics as metrics_module
 from fedward.flare.kits.metrics import ANSWERS_FOLDER, KitMetrics
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
@@ -268,6 +273,35 @@ def test_heartbeats_in_a_row_write_one_file(kits, metrics):
     file.unlink()
     component.handle_event(EventType.BEFORE_CLIENT_HEARTBEAT, context)  # type: ignore[arg-type]
     assert not list(metrics.iterdir())
+
+
+def test_heartbeats_at_once_write_one_file(kits, metrics, monkeypatch):
+    """FLARE's server answers the heartbeats of several sites at once, each in its own thread."""
+    both_look = Barrier(2)
+
+    def now() -> float:
+        with suppress(BrokenBarrierError):
+            both_look.wait(0.5)
+        return 100.0
+
+    monkeypatch.setattr(metrics_module, "time", SimpleNamespace(monotonic=now, time=time.time))
+    written: list[str] = []
+    monkeypatch.setattr(
+        metrics_module, "families", lambda kit, contacts: written.append(kit.name) or []
+    )
+    component = KitMetrics()
+    heartbeats = [
+        Thread(
+            target=component.handle_event,
+            args=(EventType.CLIENT_HEARTBEAT_PROCESSED, Context(kits / SERVER, [])),
+        )
+        for _ in range(2)
+    ]
+    for thread in heartbeats:
+        thread.start()
+    for thread in heartbeats:
+        thread.join()
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize("name", [SITE, SERVER])

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Lock
 
 from cryptography import x509
 from nvflare.apis.event_type import EventType
@@ -53,14 +54,20 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._written = -_INTERVAL
+        self._looking = Lock()
+        """Held while ``_written`` is looked at: heartbeats of several sites arrive at once."""
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Write the file with a heartbeat, if the last one is older than a minute."""
         at_server = event_type == EventType.CLIENT_HEARTBEAT_PROCESSED
         at_site = event_type == EventType.BEFORE_CLIENT_HEARTBEAT
-        if not (at_server or at_site) or time.monotonic() - self._written < _INTERVAL:
+        if not (at_server or at_site):
             return
-        self._written = time.monotonic()
+        with self._looking:
+            now = time.monotonic()
+            if now - self._written < _INTERVAL:
+                return
+            self._written = now
         try:
             clients = fl_ctx.get_engine().get_clients() if at_server else []
             contacts = {client.name: client.last_connect_time for client in clients}
