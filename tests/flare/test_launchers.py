@@ -135,6 +135,25 @@ def test_a_terminated_process_stays_down():
     assert launches.lines == []
 
 
+@pytest.mark.parametrize("handle", ["process", "pid"])
+def test_a_process_that_has_ended_is_not_terminated(monkeypatch, handle):
+    """FLARE terminates every stopped job some seconds later, when its number may be another's."""
+    program = [sys.executable, "-c", "pass"]
+
+    def launch(_: int) -> ProcessHandle:
+        started = subprocess.Popen(program, start_new_session=True)
+        return ProcessHandle(**{handle: started if handle == "process" else started.pid})
+
+    process = RestartedProcess(launch, print)
+    process.wait()
+    killed = []
+    monkeypatch.setattr(os, "getpgid", lambda number: number)
+    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
+    process.terminate()
+    assert killed == []
+    assert process.poll() == JobReturnCode.SUCCESS
+
+
 def launched(launcher, kit):
     """Return what FLARE waits for, of a job in a kit."""
     context = FLContext()

@@ -160,7 +160,9 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
         """End the process for good."""
         with self._changing:
             self._terminated = True
-            super().terminate()
+            # FLARE also calls this after the end. The number may be another process's by then.
+            if self.adapter.poll() is None:
+                super().terminate()
 
     def wait(self) -> None:
         """Wait until the process has ended and is not started again."""
