@@ -500,6 +500,31 @@ def test_a_new_supervisor_watches_the_job_that_runs(finish):
     assert federation.runs == []
 
 
+@pytest.mark.parametrize("listed", ["SUBMITTED", "DISPATCHED"])
+def test_a_job_that_begins_while_it_is_looked_for_is_not_sent_twice(finish, listed):
+    """The server runs it only after the first of the two questions, whichever that is."""
+    federation = Federation({"looks": ["RUNNING", "FINISHED:COMPLETED"], "run": "finished"})
+    federation.waiting = [("job-0", RUN, LEAD)]
+    questions: list[str] = []
+    info = federation.get_system_info
+
+    def get_system_info() -> Any:
+        system = info()
+        if not questions:
+            system.job_info = []
+        questions.append("system")
+        return system
+
+    def list_jobs() -> list[dict[str, Any]]:
+        questions.append("jobs")
+        return [{"job_id": "job-0", "status": listed if len(questions) == 1 else "RUNNING"}]
+
+    federation.get_system_info = get_system_info
+    federation.list_jobs = list_jobs
+    assert finish(federation)[0] == "job-0/workspace/fedward"
+    assert federation.runs == []
+
+
 @pytest.mark.parametrize(("run", "user"), [("f" * 32, LEAD), (RUN, "lead@hospital-b.org")])
 def test_another_runs_or_persons_job_is_not_taken_for_ones_own(finish, run, user):
     federation = Federation({"looks": []}, GOOD)

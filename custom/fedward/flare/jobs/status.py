@@ -33,7 +33,7 @@ _ASK_AGAIN = "Ask again in some seconds."
 _LOOKS_FOR_REASON = 5
 _SECONDS_BETWEEN_LOOKS = 1.0
 
-_NOT_RUNNING_YET = (
+NOT_RUNNING_YET = (
     RunStatus.SUBMITTED.value,
     RunStatus.APPROVED.value,
     RunStatus.DISPATCHED.value,
@@ -72,7 +72,7 @@ def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     remedy = (
         f"Its sender fetches what it has done, or continues it, with `{continuing(run_of(meta))}`."
     )
-    if state in _NOT_RUNNING_YET:
+    if state in NOT_RUNNING_YET:
         state = _STARTING
         remedy = _ASK_AGAIN
     elif state == RunStatus.RUNNING.value:
@@ -157,7 +157,7 @@ def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:
     jobs = flare.list_jobs()
     lines: list[str] = []
     for job in jobs:
-        if job["status"] in (*_NOT_RUNNING_YET, RunStatus.RUNNING.value):
+        if job["status"] in (*NOT_RUNNING_YET, RunStatus.RUNNING.value):
             lines.append(_headline(job))
             try:
                 lines += _progress_lines(flare, job["job_id"])
@@ -185,7 +185,7 @@ def _progress_lines(flare: RemoteSession, job_id: str) -> list[str]:
     if run != job_id:
         lines.append(f"  run {one_line(run)}")
     state = None
-    if meta["status"] not in _NOT_RUNNING_YET:
+    if meta["status"] not in NOT_RUNNING_YET:
         state = job_progress(flare, job_id)
     lines += run_status.lines(state) if state else [f"  {_STARTING}"]
     return lines

@@ -7,7 +7,7 @@ see :mod:`fedward.flare.launchers`. What a person stops stays stopped.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedward.errors import FedwardError, RunError
 from fedward.flare.jobs import submit
 from fedward.flare.jobs.remote import NotTakenError, RemoteSession, UnreachableError
 from fedward.flare.jobs.reporter import Reporter
-from fedward.flare.jobs.status import run_of
+from fedward.flare.jobs.status import NOT_RUNNING_YET, run_of
 from fedward.flare.jobs.stopped_jobs import StoppedJobs
 from fedward.flare.jobs.submit import POLL
 from fedward.flare.jobs.watch import STOPPED, Watch
@@ -124,8 +124,10 @@ class Supervisor:
 
     def _find_or_submit(self, session: RemoteSession, stopped_jobs: StoppedJobs) -> Watch:
         """Return a watch over the job of this run at the server; submit one if there is none."""
+        jobs = session.list_jobs()
+        # In this order: a job that begins meanwhile waits in the list, or runs at the server.
         server = session.get_system_info()
-        job_id = self._job_at_server(session, {job.job_id for job in server.job_info})
+        job_id = self._job_at_server(session, jobs, {job.job_id for job in server.job_info})
         if job_id is None:
             self._await_sites(session)
             server = session.get_system_info()
@@ -142,16 +144,20 @@ class Supervisor:
             stopped_jobs=stopped_jobs,
         )
 
-    def _job_at_server(self, session: RemoteSession, running: Collection[str]) -> str | None:
+    def _job_at_server(
+        self, session: RemoteSession, jobs: Iterable[Mapping[str, Any]], running: Collection[str]
+    ) -> str | None:
         """Return the id of a job of this run that waits or runs at the server; None without one.
 
         An earlier call may have submitted it, or this one if FLARE's answer came too late.
 
         Args:
-            running: ids of the jobs that the server runs.
+            session: of the user.
+            jobs: those of the server's store, each with its status.
+            running: ids of the jobs that the server ran a moment later.
         """
-        for job in session.list_jobs():
-            if job["job_id"] not in running and job["status"] != RunStatus.SUBMITTED.value:
+        for job in jobs:
+            if job["job_id"] not in running and job["status"] not in NOT_RUNNING_YET:
                 continue
             try:
                 meta = session.get_job_meta(job["job_id"])
