@@ -11,7 +11,9 @@ import ssl
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -23,6 +25,8 @@ from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.cli import main
 from fedward.flare.kits import doctor
+from fedward.flare.kits.reading import read_json
+from fedward.operation import revoke
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"
@@ -287,6 +291,28 @@ def test_revocation_takes_all_rights_of_one_person_alone(workspace, participant)
     once = rules.read_bytes()
     assert main(["revoke", str(here), LEAD]) == 0
     assert rules.read_bytes() == once
+
+
+def test_two_revocations_at_once_lose_no_name(workspace, monkeypatch):
+    here = kit(workspace, SERVER)
+    both_have_read = threading.Barrier(2)
+
+    def read(file: Path, *remedy: str) -> dict[str, Any]:
+        rules = read_json(file, *remedy)
+        if file.name == "authorization.json":
+            with suppress(threading.BrokenBarrierError):
+                both_have_read.wait(0.5)
+        return rules
+
+    monkeypatch.setattr(revoke, "read_json", read)
+    revocations = [
+        threading.Thread(target=revoke.revoke, args=[here, [name]]) for name in (LEAD, OTHER)
+    ]
+    for thread in revocations:
+        thread.start()
+    for thread in revocations:
+        thread.join()
+    assert not any(may(here, name, "submit_job") for name in (LEAD, OTHER))
 
 
 @pytest.mark.parametrize("name", ["", "a b@c", "n:x@y", "any@x\n", 'x"@y', "any"])

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedward import private
 from fedward.disk import replacing
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import open_kit
@@ -54,6 +55,14 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
             "A site is shut out with `nvflare system disable-client`.",
         )
     file = kit.local / "authorization.json"
+    # Of two revocations at once, none may write the file without the other's names.
+    with private.locked(kit.folder):
+        _rewrite(file, names)
+    return file
+
+
+def _rewrite(file: Path, names: Sequence[str]) -> None:
+    """Write a participant's rules again, with users excluded from each right."""
     rules = read_json(file)
     remedy = "Restore the file from a newly provisioned kit."
     with reading(str(file), "permissions by role", remedy):
@@ -67,7 +76,6 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
         partial.chmod(stat.S_IMODE(before.st_mode))
         with suppress(PermissionError):
             os.chown(partial, before.st_uid, before.st_gid)
-    return file
 
 
 def _without(rights: Any, names: Sequence[str]) -> Any:
