@@ -5,11 +5,13 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedward.cli import main
 from fedward.errors import ConfigError, RunError
+from fedward.operation import prune
 from fedward.operation.audit_check import verify
 from fedward.operation.prune import find, remove
 from fedward.storage.lock import sole_writer
@@ -243,6 +245,36 @@ def test_state_that_nothing_names_is_not_guessed(site, age, capsys):
     assert main(["prune", str(site), "--delete"]) == 2
     assert names(site) == before
     assert "FEDWARD_STATE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("step", ["_newest", "_item"])
+def test_a_folder_that_somebody_removes_meanwhile_stops_no_search(site, age, monkeypatch, step):
+    """FLARE removes the folder of a job that ends."""
+    age(site, YEAR)
+    look = getattr(prune, step)
+
+    def remove_and_look(path: Path, *arguments: Any) -> Any:
+        if path.name == JOB:
+            subprocess.run(["rm", "-rf", path], check=True)
+        return look(path, *arguments)
+
+    monkeypatch.setattr(prune, step, remove_and_look)
+    bytes_of = {item.path.name: item.bytes for item in find(site, 180).items}
+    assert bytes_of == {**({JOB: 0} if step == "_item" else {}), "cache": 1, RUN: 1}
+
+
+def test_a_model_that_somebody_removes_meanwhile_stops_no_search(ended, age, tmp_path, monkeypatch):
+    age(ended, YEAR)
+    look = prune._item
+
+    def remove_and_look(path: Path, *arguments: Any) -> Any:
+        if path.name == "model.safetensors":
+            path.unlink()
+        return look(path, *arguments)
+
+    monkeypatch.setattr(prune, "_item", remove_and_look)
+    bytes_of = {item.path.name: item.bytes for item in find(tmp_path, 180, models=True).items}
+    assert bytes_of["model.safetensors"] == 0
 
 
 def test_what_is_new_stays_in_a_kit(site, capsys):

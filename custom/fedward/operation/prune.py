@@ -5,6 +5,7 @@ of the newest write in it, not a date inside a file.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -237,9 +238,13 @@ def _job_processes(kit: Path) -> list[list[str]]:
 
 
 def _files(path: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each file and link in a folder, or of a file; links are not followed."""
+    """Yield the status of each file and link in a folder, or of a file; links are not followed.
+
+    What is removed in the meantime is omitted.
+    """
     if not path.is_dir() or path.is_symlink():
-        yield path.lstat()
+        with suppress(FileNotFoundError):
+            yield path.lstat()
         return
     for folder, _, names in os.walk(path, followlinks=False):
         for name in names:
@@ -248,5 +253,8 @@ def _files(path: Path) -> Iterator[os.stat_result]:
 
 
 def _newest(path: Path) -> float:
-    """Return the time of the newest write, in seconds since 1970."""
-    return max((file.st_mtime for file in _files(path)), default=path.lstat().st_mtime)
+    """Return the time of the newest write, in seconds since 1970; infinity if nothing is there."""
+    try:
+        return max((file.st_mtime for file in _files(path)), default=path.lstat().st_mtime)
+    except FileNotFoundError:
+        return math.inf  # FLARE has removed it, as it does when a job ends.
