@@ -6,6 +6,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -188,6 +189,24 @@ def test_records_of_the_prepared_kits_own_jobs_are_no_copies(kits, tmp_path):
     for file in ("0f1e-job/meta.json", "fedward/privacy-hospital-a.jsonl"):
         (kit / file).parent.mkdir(parents=True)
         (kit / file).write_text("{}")
+    assert rows(kit)["prepared kit"].status == "ok"
+
+
+def test_a_file_that_is_replaced_meanwhile_stops_no_look_for_copies(kits, tmp_path, monkeypatch):
+    """A participant that runs writes its presence every few seconds."""
+    kit = prepare(kits / "hospital-a", "docker", tmp_path)
+    gone = kit / "fedward" / "presence.json.partial"
+    gone.parent.mkdir()
+    gone.write_text("{}")
+    is_file, look = Path.is_file, Path.stat
+
+    def stat(path: Path, **how: Any) -> os.stat_result:
+        if path == gone:
+            raise FileNotFoundError(gone)
+        return look(path, **how)
+
+    monkeypatch.setattr(Path, "is_file", lambda path: path == gone or is_file(path))
+    monkeypatch.setattr(Path, "stat", stat)
     assert rows(kit)["prepared kit"].status == "ok"
 
 

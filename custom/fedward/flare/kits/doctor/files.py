@@ -4,7 +4,10 @@ The start script matters because of what it lets Python import. Neither the kit 
 jobs may be on the path: a file that lies there would run as code.
 """
 
+import math
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +127,12 @@ def _holds_records(path: Path) -> bool:
 
 
 def _oldest_change(folder: Path) -> float:
-    times = [file.stat().st_mtime for file in folder.rglob("*") if file.is_file()]
-    return min(times, default=float("inf"))
+    times = [math.inf]
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # A participant that runs replaces and removes files.
+                times.append(Path(parent, name).stat().st_mtime)
+    return min(times)
 
 
 def _imports(kit: Kit) -> list[Row]:
