@@ -1,5 +1,6 @@
 """Whether a participant is connected, as containers ask; and what its process writes of that."""
 
+import errno
 import json
 import os
 import socket
@@ -103,6 +104,16 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, capsys, role):
     assert main([participant]) == 1
     told = "not connected, its disk is full, and it could write nothing for 90 s\n"
     assert capsys.readouterr().out.endswith(told)
+
+
+def test_a_disk_that_this_account_may_not_look_at_is_not_called_full(tmp_path, monkeypatch):
+    def refused(path: object, **_: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", refused)
+        patched.setattr(disks.shutil, "disk_usage", refused)
+        assert not disks.is_full(tmp_path)
 
 
 def test_the_kit_is_named_by_the_environment(tmp_path, monkeypatch, capsys):

@@ -27,5 +27,11 @@ def written_folders(kit: Kit) -> dict[str, Path]:
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether a folder's disk has no room left; a folder that does not exist is not full."""
-    return folder.exists() and shutil.disk_usage(folder).free < _ROOM
+    """Return whether a folder's disk has no room left.
+
+    The answer is no for a folder that does not exist, or that this account may not look at.
+    """
+    try:
+        return shutil.disk_usage(folder).free < _ROOM
+    except OSError:
+        return False
