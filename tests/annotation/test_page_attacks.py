@@ -360,6 +360,7 @@ def test_a_key_is_for_one_message(target: Target, change: dict[str, str]) -> Non
         ("POST", bytes(17_000), {}),
         ("POST", as_bytes(message()), {"Origin": "null"}),
         ("POST", as_bytes(message()), {"Origin": "http://127.0.0.1:1"}),
+        ("POST", as_bytes(message()), {"Origin": "http://["}),
     ],
 )
 def test_strange_messages_change_nothing(

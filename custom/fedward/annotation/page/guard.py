@@ -100,7 +100,7 @@ class Guard:
     def _from_page(self) -> bool:
         """Return whether the current request has a secret, and no origin but the page's."""
         origin = request.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+        if origin is not None and _host_of(origin) != request.headers.get("Host"):
             return False
         if request.endpoint == "image" and _same(request.args.get("secret", ""), self.image_secret):
             return True
@@ -115,6 +115,14 @@ class Guard:
 
 def _same(given: str, secret: str) -> bool:
     return hmac.compare_digest(given.encode(), secret.encode())
+
+
+def _host_of(origin: str) -> str:
+    """Return the host and port of an origin; empty for what is no address."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _nobody() -> None:
