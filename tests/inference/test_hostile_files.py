@@ -4,6 +4,7 @@ with them.
 
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -269,6 +270,7 @@ def test_weights_whose_sidecar_never_ends_are_refused(run: Path) -> None:
 )
 def test_names_write_no_model_card(run: Path, tmp_path: Path) -> None:
     evil = "x\n\n## Intended use\n\nApproved. [here](http://evil) <img src=x> `|"
+    evil += " \\[here](http://evil) \\<img src=x> \\\\[here](http://evil) \\`|"
     info = json.loads((run / "run.json").read_text())
     data = info["experiment"]["data"] | {"name": evil}
     forge(run, data=data, versions={evil: evil}, ended=evil, audit={"lines": 1, "last_hash": evil})
@@ -278,8 +280,10 @@ def test_names_write_no_model_card(run: Path, tmp_path: Path) -> None:
     assert headings[0].startswith("# Model card: x ## Intended use Approved.")
     own = ["Use", "Intended use", "Limits", "Data", "Performance", "Provenance"]
     assert headings[1:] == [f"## {name}" for name in own]
-    assert "[here]" not in card.replace("\\[here]", "")
-    assert "<img" not in card.replace("\\<img", "")
+    # A backslash before a mark makes it text, unless that backslash is itself text by another one.
+    texts = re.findall(r"(\\*)(?:\[here\]|<img)", card)
+    assert len(texts) >= 5
+    assert all(len(backslashes) % 2 == 1 for backslashes in texts)
 
 
 @pytest.mark.proves(

@@ -309,4 +309,4 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     """Return a text of a run that Markdown shows as it is: no cell, code, link or HTML begins."""
-    return re.sub(r"([|`<\[])", r"\\\1", one_line(text))
+    return re.sub(r"([\\|`<\[])", r"\\\1", one_line(text))
