@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -247,10 +248,34 @@ def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
 def test_a_hostile_header_is_refused(tmp_path, attack):
     path = tmp_path / "model.safetensors"
     save_model(path, {"b": torch.ones(2), "a": torch.ones(2)})
+    change_header(path, lambda header: hostile(header, attack))
+    with pytest.raises(RunError, match="a safetensors file that fedward wrote"):
+        StoredState(path)
+
+
+def change_header(path: Path, change: Callable[[Any], Any]) -> None:
     content = path.read_bytes()
     start = 8 + int.from_bytes(content[:8], "little")
-    header = json.dumps(hostile(json.loads(content[8:start]), attack)).encode()
+    header = json.dumps(change(json.loads(content[8:start]))).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + content[start:])
+
+
+@pytest.mark.proves(
+    "files",
+    "a model file with tensors of a petabyte, outside the file or of other types",
+    "refused when opened; nothing is allocated",
+)
+@pytest.mark.parametrize("sides", [[2**40, 2**40], [2**40] * 100_000])
+def test_a_tensor_without_numbers_has_sides_that_torch_can_have(tmp_path, sides):
+    path = tmp_path / "model.safetensors"
+    save_model(path, {"a": torch.ones(0, 3)})
+    assert StoredState(path)["a"].shape == (0, 3)
+
+    def with_sides(header):
+        header["a"]["shape"] = [0, *sides]
+        return header
+
+    change_header(path, with_sides)
     with pytest.raises(RunError, match="a safetensors file that fedward wrote"):
         StoredState(path)
 

@@ -4,6 +4,7 @@ The server's memory stays flat however many sites there are.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -50,8 +51,8 @@ _ROUND = re.compile("[0-9]{5,}")
 """Name of a round in files and folders: five digits, and more from round 100,000 on."""
 _LONGEST_HEADER = 100_000_000
 """Length of a header in bytes, as the safetensors format limits it."""
-_LARGEST_SIDE = 2**40
-"""Largest side of a tensor.
+_LARGEST_SHAPE = 2**40
+"""Largest product of the sides of a tensor that are not 0.
 
 The size of a file does not limit the shape of a tensor without numbers.
 """
@@ -95,7 +96,8 @@ class StoredState(Mapping[str, torch.Tensor]):
             raise ValueError("other tensors than the order names")
         for key in self._keys:
             entry = self._header[key]
-            if max(entry["shape"], default=0) > _LARGEST_SIDE:
+            # As a float, because the whole product of millions of sides would take hours.
+            if math.prod((side for side in entry["shape"] if side), start=1.0) > _LARGEST_SHAPE:
                 raise ValueError("a shape that no tensor has")
             if entry["dtype"] not in _DTYPES:
                 raise ValueError(f"type {entry['dtype']}")
