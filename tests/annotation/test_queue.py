@@ -407,6 +407,40 @@ def test_a_file_that_is_no_queue_is_named_and_left_alone(tmp_path: Path, content
     assert (tmp_path / NAME).read_bytes() == content
 
 
+@pytest.mark.proves(
+    "files",
+    "bytes of the queue's file are damaged: within its tables' descriptions, or within a time",
+    "refused and named, with what to do; nothing is stored",
+)
+@pytest.mark.parametrize(
+    ("whole", "damaged", "found"),
+    [
+        (b"annotator TEXT NOT NULL", b"annotator TEXT NOT N\x90LL", "a malformed table"),
+        (b"CREATE TABLE answers", b"CREATE RABLE answers", "malformed database schema"),
+        (b"2998-12-31T", b"29\xff8-12-31T", "Could not decode to UTF-8"),
+        (b"2998-12-31T", b"299X-12-31T", "'299X-12-31T"),
+        (b"2998-12-31T", b"9999-12-31T", "'9999-12-31T"),
+    ],
+)
+def test_a_damaged_queue_is_said_to_be_damaged(
+    clinic: Any, whole: bytes, damaged: bytes, found: str
+) -> None:
+    file = clinic.queue.folder / NAME
+    with clinic.queue.database.writing() as database:
+        database.execute(
+            "INSERT INTO requests (run, round, strategy, sample_id, score, time) "
+            "VALUES ('run', 1, 'fedal', 's00', 1, '2998-12-31T23:59:59.999999Z')"
+        )
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = file.read_bytes()
+    assert whole in content
+    file.write_bytes(content.replace(whole, damaged))
+    with pytest.raises(DataError, match=rf"annotation queue.*found {found}.*ut back a backup"):
+        Queue(clinic.queue.folder).request("run", 2, "fedal", ["s01"], [1.0])
+    assert file.read_bytes() == content.replace(whole, damaged)
+
+
 def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinician: Make) -> None:
     """SQLite ends the transaction by itself."""
     clinician("anna").say("s00", "MEL")

@@ -123,12 +123,14 @@ _FOREIGN = (
     "place."
 )
 _RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
+_RECOVER = (
+    f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. "
+    "Keep the damaged file."
+)
 _REMEDIES = {
     "not a database": _FOREIGN,
-    "malformed": (
-        f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. "
-        "Keep the damaged file."
-    ),
+    "malformed": _RECOVER,
+    "not decode": _RECOVER,
     "locked": (
         "Another process holds it, perhaps a database browser. End that one, and try again. "
         "Leave the file."
@@ -233,6 +235,9 @@ class Database:
                 yield database
         except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
             raise  # A fault of the calling code: file permissions have nothing to do with it.
+        except UnicodeDecodeError:
+            # SQLite quotes a damaged table in its message, and Python cannot read the quotation.
+            raise self._unusable("a malformed table", _RECOVER) from None
         except sqlite3.Error as error:
             raise self._unusable(str(error), self._remedy(str(error))) from error
 

@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedward.errors import DataError
+
 _FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MOMENT = TypeAdapter(datetime)
 
@@ -45,12 +47,23 @@ def now_after(newest: str | None) -> str:
 
     If the clock was set back, it is the next distinguishable moment after the newest one on record,
     so that what is recorded later is newer. None: nothing is on record.
+
+    Raises:
+        DataError: the newest one is no moment, because its record is damaged.
     """
     present = now()
     if newest is None or newest < present:
         return present
-    parsed = datetime.strptime(newest, _FORMAT).replace(tzinfo=UTC)
-    return _text(parsed + timedelta(microseconds=1))
+    try:
+        parsed = datetime.strptime(newest, _FORMAT).replace(tzinfo=UTC)
+        return _text(parsed + timedelta(microseconds=1))
+    except (ValueError, OverflowError):
+        raise DataError(
+            "newest time in the annotation queue",
+            "The queue is damaged: put back a backup, and keep the damaged file.",
+            expected=f"one such as {present}",
+            found=f"{newest!r:.80}",
+        ) from None
 
 
 def _text(moment: datetime) -> str:
