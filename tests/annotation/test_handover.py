@@ -651,6 +651,53 @@ def test_a_datastore_cannot_point_out_of_its_folder(
     assert clinic.queue.labels() == {}
 
 
+@pytest.mark.proves(
+    "files",
+    "a label of a MONAI Label datastore whose name no file can have",
+    "listed as not understood; all other answers are taken",
+)
+@pytest.mark.parametrize(
+    ("labels_dir", "name", "ending"),
+    [
+        ("labels", "a\0b", ".json"),
+        ("labels", "\ud800", ".json"),
+        ("labels", "a" * 5000, ".json"),
+        ("labels", "s01", "\0.json"),
+        ("la\0bels", "s01", ".json"),
+    ],
+)
+def test_a_name_that_no_file_can_have_costs_its_answer_alone(
+    clinic: Any, tmp_path: Path, labels_dir: str, name: str, ending: str
+) -> None:
+    objects = {
+        name: {"labels": {"final": {"ext": ending, "info": {}}}},
+        "s00": {"labels": {"final": {"ext": ".json", "info": {"label": "MEL"}}}},
+    }
+    (tmp_path / "datastore_v2.json").write_text(
+        json.dumps({"labels_dir": labels_dir, "objects": objects})
+    )
+    assert [item.where for item in take(clinic, tmp_path).refused] == [name]
+    assert clinic.queue.labels() == {"s00": "MEL"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("sample_id,label,label\ns00,MEL,NV\n", "line 1, has columns of the same name: label"),
+        ('sample_id,label\ns00,"MEL\n', "line 2, is not a row of a CSV: unexpected end of data"),
+        ("sample_id\ns00\n", r"line 1: expected columns sample_id, label, found sample_id"),
+        ("", "expected columns sample_id, label, found nothing"),
+    ],
+)
+def test_why_a_csv_cannot_be_read_is_said(
+    clinic: Any, tmp_path: Path, content: str, words: str
+) -> None:
+    path = tmp_path / "back.csv"
+    path.write_text(content)
+    with pytest.raises(DataError, match=rf"^returned file {path}.*{words}.*Send back the exported"):
+        take(clinic, path)
+
+
 # --- the command
 
 

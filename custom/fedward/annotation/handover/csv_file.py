@@ -68,8 +68,9 @@ def read(path: Path) -> Return:
     try:
         records, rejected = read_table(path, ("sample_id", "label"), "annotation")
     except DataError as error:
+        problem = error.problem.removeprefix("site annotation, ")
         raise DataError(
-            f"returned file {path}", _REMEDY, expected=error.expected, found=error.found
+            f"returned file {problem}", _REMEDY, expected=error.expected, found=error.found
         ) from None
     answers = [
         Returned(

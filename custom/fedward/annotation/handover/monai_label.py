@@ -105,12 +105,16 @@ def read(folder: Path) -> Return:
 def _label_file(folder: Path, index: dict[str, Any], name: str, final: object) -> Any:
     """Return the content of a label's own file.
 
-    It is None if the file is not JSON, or would lie outside the datastore.
+    It is None if the file is not JSON, would lie outside the datastore, or has a name that no file
+    can have.
     """
     labels_name = text(index.get("labels_dir")) or "labels"
-    labels = (folder / labels_name / "final").resolve()
-    path = labels / f"{name}{text(part(final, 'ext'))}"
-    is_inside = labels.is_relative_to(folder.resolve()) and path.resolve().parent == labels
+    try:
+        labels = (folder / labels_name / "final").resolve()
+        path = labels / f"{name}{text(part(final, 'ext'))}"
+        is_inside = labels.is_relative_to(folder.resolve()) and path.resolve().parent == labels
+    except ValueError:  # A name has a zero byte, or half a surrogate pair.
+        return None
     if path.suffix != ".json" or not is_inside:
         return None
     try:
