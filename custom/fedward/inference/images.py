@@ -118,17 +118,20 @@ def images_at(
 
 def _without_images(source: Path, left_out: LeftOut) -> DataError:
     """Return the error about a place without images."""
-    found = no_file(source) or ("none" if source.exists() else "nothing there")
     if left_out.total:
-        found = f"{count(left_out.total, 'file')} of kinds that are not read"
+        content = f"{count(left_out.total, 'file')} of kinds that are not read"
     elif source.is_file() and conversion(source):
-        found = "a file of a kind that is not read"
+        content = "a file of a kind that is not read"
+    elif source.exists():
+        content = no_file(source) or "none"
+    else:
+        content = "nothing there"
     ways = conversions(left_out.reasons or [source])
     return DataError(
         f"{source}",
         f"{ways} Name a folder, a CSV, an npz file or an image.".lstrip(),
         expected="images",
-        found=found,
+        found=content,
     )
 
 

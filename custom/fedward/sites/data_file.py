@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import DataError, offered, option, reason_of, setting
-from fedward.sites.files import no_file
+from fedward.sites.files import read_content
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -48,7 +48,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = no_file(path) or json.loads(path.read_text("utf-8"))
+        content = json.loads(read_content(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):

@@ -1,6 +1,8 @@
 """Image files in a folder: which files are images, of what kind, and whether paths stay inside."""
 
+import errno
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -50,7 +52,23 @@ def no_file(path: Path) -> str:
 
     Whoever opened it would wait for a pipe, or read a device without an end.
     """
-    return "a pipe or a device" if path.exists() and not (path.is_file() or path.is_dir()) else ""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # ValueError: no file can have that name.
+        return ""
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "a pipe or a device"
+
+
+def read_content(path: Path) -> bytes:
+    """Return the content of a file that somebody else may have put there.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device.
+    """
+    what = no_file(path)
+    if what:
+        raise OSError(errno.ENOTSUP, what, str(path))
+    return path.read_bytes()
 
 
 def is_dicom(path: Path) -> bool:

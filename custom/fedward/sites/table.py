@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedward.errors import DataError
 from fedward.sites.data import Rejected
-from fedward.sites.files import no_file
+from fedward.sites.files import read_content
 from fedward.text import composed, count
 
 _DELIMITERS = ",;\t|"
@@ -168,12 +168,14 @@ def _read_text(path: Path, where: str) -> _Text:
 def _decode(path: Path, where: str) -> tuple[str, str]:
     """Return the encoding of a file, and its text."""
     try:
-        found = no_file(path)
-        content = b"" if found else path.read_bytes()
+        content = read_content(path)
     except OSError as error:
-        found = error.strerror or str(error)
-    if found:
-        raise DataError(where, "Fix the path in the site file.", expected="a CSV file", found=found)
+        raise DataError(
+            where,
+            "Fix the path in the site file.",
+            expected="a CSV file",
+            found=error.strerror or str(error),
+        ) from None
     if content.startswith(_WORKBOOKS):
         raise DataError(
             where,
