@@ -1,5 +1,6 @@
 """What the sender of a job is told while it runs."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,14 +65,21 @@ def state(round_: int, failed: dict[str, str] | None = None, **changes: Any) -> 
     }
 
 
-def test_each_round_is_a_line_and_each_failure_too(clock):
+def reported(clock: Any, states: Iterable[dict[str, Any]]) -> tuple[list[str], Reporter]:
+    """Return what a reporter says of these answers of a job, one after the other."""
     lines = []
     federation = Federation()
     reporter = Reporter(lines.append)
-    for round_, failed in [(1, {}), (1, {}), (2, {"c": "no answer within 30 s"}), (5, {})]:
-        federation.state = state(round_, failed)
+    for answer in states:
+        federation.state = answer
         reporter.look(federation, "job", federation.info())
         clock.sleep(2)
+    return lines, reporter
+
+
+def test_each_round_is_a_line_and_each_failure_too(clock):
+    failures = [(1, {}), (1, {}), (2, {"c": "no answer within 30 s"}), (5, {})]
+    lines, reporter = reported(clock, [state(round_, failed) for round_, failed in failures])
     assert lines == [
         "round 1 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 0), 4.2 s",
         "round 2 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 1), 4.2 s",
@@ -82,13 +90,12 @@ def test_each_round_is_a_line_and_each_failure_too(clock):
 
 
 def test_a_value_that_was_not_measured_anew_is_named_once(clock):
-    lines = []
-    federation = Federation()
-    reporter = Reporter(lines.append)
-    for round_, measured in [(1, 0), (2, 0), (4, 2)]:
-        federation.state = state(round_, last={"round": measured, "value": 0.217})
-        reporter.look(federation, "job", federation.info())
-        clock.sleep(60)
+    measured_after = {1: 0, 2: 0, 4: 2}
+    states = [
+        state(round_, last={"round": measured, "value": 0.217})
+        for round_, measured in measured_after.items()
+    ]
+    lines, _ = reported(clock, states)
     assert lines == [
         "round 1 of 12: 2 of 3 sites replied, f1_weighted 0.217 (round 0), 4.2 s",
         "round 2 of 12: 2 of 3 sites replied, 4.2 s",

@@ -26,11 +26,8 @@ class OneEntryARecord(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change a record's text, and let it pass."""
-        try:
-            text = record.getMessage()
-        except Exception:
-            # Values that do not fit the text. The handler reports it; an error here would end what
-            # logs.
+        text = _text_of(record)
+        if text is None:
             return True
         record.msg = _entry(text)
         record.args = None
@@ -39,6 +36,17 @@ class OneEntryARecord(logging.Filter):
         if record.exc_text:
             record.exc_text = _entry(record.exc_text)
         return True
+
+
+def _text_of(record: logging.LogRecord) -> str | None:
+    """Return the text of a record; None if its values do not fit into it.
+
+    The handler reports such a record. An error in a filter would end the code that logs.
+    """
+    try:
+        return record.getMessage()
+    except Exception:
+        return None
 
 
 def _entry(text: str) -> str:
@@ -60,9 +68,5 @@ class JobsThatStart(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record belongs in the log of errors."""
-        try:
-            text = record.getMessage()
-        except Exception:
-            # As in OneEntryARecord: an error here would end what logs.
-            return True
-        return not _QUESTION.search(text)
+        text = _text_of(record)
+        return text is None or not _QUESTION.search(text)

@@ -264,6 +264,7 @@ def _check_device(site_file: Path) -> int:
 
 def _survey(options: argparse.Namespace) -> int:
     from fedward.operation.survey import named_files, survey
+    from fedward.sites.doctor import SHOWS_PATIENTS
 
     files = named_files(options.files)
     with offering("classes"):
@@ -272,5 +273,5 @@ def _survey(options: argparse.Namespace) -> int:
         )
     print(page)
     if options.pictures:
-        print("It shows patients' images: delete it when you have looked at it.")
+        print(SHOWS_PATIENTS)
     return 0

@@ -48,6 +48,8 @@ from fedward.text import count
 if TYPE_CHECKING:
     from fedward.config import DataSpec
 
+SHOWS_PATIENTS = "It shows patients' images: delete it when you have looked at it."
+"""What is said of a page or sheet with images, below its name."""
 TINY = 5
 """A class with fewer images (or patients) than this in a split is too small to be evaluated."""
 _WIDTH = 80
@@ -306,10 +308,8 @@ def run(
         )
         print("\n".join(fold(f"{refusal}")))
         return 1
-    print(
-        f"Contact sheet (what the network sees): {sheet}\n"
-        "It shows patients' images: delete it when you have looked at it."
-    )
+    print(f"Contact sheet (what the network sees): {sheet}")
+    print(SHOWS_PATIENTS)
     return 1 if report.leaks else 0
 
 

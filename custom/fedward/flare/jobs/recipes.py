@@ -19,6 +19,7 @@ from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fedward.config import Experiment
+from fedward.console.run_end import report_line
 from fedward.errors import ConfigError, RunError
 from fedward.flare.job_commands import Enter
 from fedward.flare.jobs.configurations import Tracking
@@ -125,7 +126,7 @@ def main(name: str, enter: Enter) -> None:
     with place as here:
         run = execute(recipe, environment(options, sites, here)).resolve()
     # FLARE has printed lines of its own below those of the run.
-    print(f"report: {(run / 'report.html').as_uri()}")
+    print(report_line(run))
 
 
 def parse_arguments() -> argparse.Namespace:
