@@ -1023,13 +1023,13 @@ def test_a_job_is_told_which_of_its_sites_have_left_it(installed, tmp_path, monk
 def test_a_job_that_ends_meanwhile_ends_no_look_at_lost_sites(
     installed, tmp_path, monkeypatch, dead
 ):
-    """The server has one thread for it. All jobs that go on are told at the next look."""
+    """One thread looks for lost sites. Its next look notifies jobs that the first missed."""
     server = FederatedServer("fedward", args=SimpleNamespace(workspace=str(tmp_path), set=[]))
     other_job = "1" + JOB[1:]
-    told: list[tuple[str, str]] = []
+    notified: list[tuple[str, str]] = []
 
     def end(job: str, site: str, _reason: str) -> None:
-        told.append((job, site))
+        notified.append((job, site))
         server.engine.run_processes.pop(JOB, None)
 
     monkeypatch.setattr(server.engine, "notify_dead_job", end)
@@ -1042,9 +1042,9 @@ def test_a_job_that_ends_meanwhile_ends_no_look_at_lost_sites(
         site.last_connect_time = 0.0
         server.client_manager.set_clients({site.token: site})
     server.remove_dead_clients()
-    assert told == [(JOB, "b")]
+    assert notified == [(JOB, "b")]
     server.remove_dead_clients()
-    assert told == [(JOB, "b"), (other_job, "b")]
+    assert notified == [(JOB, "b"), (other_job, "b")]
     assert server.client_manager.get_clients() == {}
 
 

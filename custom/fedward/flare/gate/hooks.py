@@ -131,14 +131,15 @@ def _set_disabled_clients_file(manager: ClientManager, file_path: str) -> None:
 def _remove_dead_clients(server: FederatedServer) -> None:
     """Replace ``FederatedServer.remove_dead_clients``: the server calls it every five seconds.
 
-    FLARE goes through the running jobs while others of its threads start and end them, and an error
-    would end the only thread that looks for dead sites. Who was not told is told the next time.
+    FLARE iterates over the running jobs while its other threads start and end them. An error here
+    would end the only thread that looks for dead sites, so it is logged, and the next call notifies
+    the jobs that this one missed.
     """
     try:
         _ORIGINAL_REMOVE_DEAD(server)
         lost_sites.tell_jobs(server)
     except Exception:
-        _log.warning("not all jobs were told of sites that have left them", exc_info=True)
+        _log.warning("the search for lost sites failed; it goes on in some seconds", exc_info=True)
 
 
 def _register_processor(agent: FedAdminAgent, processor: RequestProcessor) -> None:
