@@ -31,7 +31,7 @@ from nvflare.security.security import FLAuthorizer
 from fedward.cli import main
 from fedward.flare.gate.refusals import Refusals
 from fedward.flare.jobs.export import export_job
-from fedward.flare.kits import apps, deployer
+from fedward.flare.kits import app_check, apps, deployer
 from foreign_jobs import bring
 from provisioned import provisioned
 from tiny import clinical
@@ -197,14 +197,15 @@ def test_a_hostile_archive_is_not_unpacked(kit, site, monkeypatch, case):
     assert f"[U:server for {LEAD}][A:refused train.deploy]" in site.read_text()
 
 
-def test_a_link_in_an_archive_is_refused(kit):
+def test_a_link_in_an_archive_is_refused(kit, site):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         link = zipfile.ZipInfo("config/config_fed_client.json")
         link.external_attr = 0o120777 << 16
         archive.writestr(link, "/etc/passwd")
     before = folders(kit)
-    assert "symlink" in deploy(kit, packed.getvalue())
+    assert deploy(kit, packed.getvalue()).startswith("app: ValueError")
+    assert "symlink" in site.read_text()
     assert folders(kit) == before
 
 
@@ -354,6 +355,33 @@ def test_whatever_fails_nothing_stays(kits, kit, app, step, error, monkeypatch):
         assert type(error).__name__ in deploy(kit, signed(app, kits), job)
     assert folders(kit) == before
     assert deploy(kit, signed(app, kits), job) == ""
+
+
+def test_an_error_of_a_disk_names_no_folder_of_the_site_to_the_lead(
+    kits, kit, app, site, monkeypatch
+):
+    """An error of the operating system has the path at which it happened."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(kit))
+
+    monkeypatch.setattr(deployer.os, "rename", fail)
+    answer = deploy(kit, signed(app, kits))
+    assert answer == f"app: OSError; the details are in the audit log of {SITE}"
+    assert str(kit) in site.read_text()
+
+
+def test_a_file_that_cannot_be_read_is_refused_without_its_place(kits, kit, app, monkeypatch):
+    archive = signed(app, kits)
+
+    def fail(path: Path, **_: object) -> str:
+        raise OSError(5, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app_check.Path, "read_text", fail)
+        answer = deploy(kit, archive)
+    assert "found input/output error" in answer
+    assert str(kit) not in answer
 
 
 def test_what_a_killed_process_left_is_removed(kits, kit, app):

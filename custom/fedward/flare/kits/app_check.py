@@ -16,7 +16,7 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 from pydantic import BaseModel
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of
 from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER, JobSide
 from fedward.flare.jobs.configurations import (
     CLIENT,
@@ -164,6 +164,9 @@ def _check_configuration(app: Path, side: JobSide) -> None:
         found = f"{type(error).__name__}: {error}"
         if isinstance(error, FileNotFoundError):
             found = "no such file"
+        elif isinstance(error, OSError):
+            # The lead reads this, and the error's own text names a folder of this participant.
+            found = reason_of(error)
         raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
     if problem:
         raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)

@@ -99,7 +99,8 @@ def deploy(
     """Replace ``AppDeployer.deploy``: put a job's app in place, or return why it is refused.
 
     Whatever goes wrong, no file of the app is left. A refusal is written into the audit log, with
-    the job's submitter.
+    the job's submitter. Of an unexpected error only the kind is returned: the server and the lead
+    read it, and its text may name folders of this participant.
 
     Args:
         workspace: the participant's workspace.
@@ -116,15 +117,17 @@ def deploy(
         with _deployment_lock:
             _put_in_place(workspace, job_id, job_meta, app_name, app_data)
     except (ConfigError, _RefusedByFlareError) as error:
-        problem = str(error)
+        problem = answer = str(error)
     except Exception as error:
-        problem = f"app: {type(error).__name__}: {error}"
+        kind = type(error).__name__
+        problem = f"app: {kind}: {error}"
+        answer = f"app: {kind}; the details are in the audit log of {workspace.site_name}"
     else:
         return ""
     # The caller's meta may be malformed too: that must not keep the refusal out of the audit log.
     submitter = job_meta.get(JobMetaKey.SUBMITTER_NAME) if isinstance(job_meta, dict) else None
     refusals.note("server", TrainingTopic.DEPLOY, problem, str(submitter or "nobody"))
-    return problem
+    return answer
 
 
 def _put_in_place(
