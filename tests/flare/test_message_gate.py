@@ -55,8 +55,11 @@ from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.private.admin_defs import Message as Command
 from nvflare.private.defs import ClientType, RequestHeader
 from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
+from nvflare.private.fed.client import admin as flares_commands
+from nvflare.private.fed.client import scheduler_cmds as flares_job_commands
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.client.training_cmds import AbortAppProcessor
 from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
 from nvflare.private.fed.server.job_runner import JobRunner
@@ -557,6 +560,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (FederatedServer, "remove_dead_clients"),
         (FedAdminAgent, "register_processor"),
         (FedAdminAgent, "_dispatch_request"),
+        (flares_commands, "secure_format_exception"),
+        (flares_job_commands, "secure_format_exception"),
         (NetManager, "get_spec"),
         (FedEventRunner, "_receive"),
         (ServerCommandAgent, "_aux_communicate"),
@@ -1335,6 +1340,29 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     Agent()._dispatch_request(sent)
     assert obeyed == ([topic] if allowed else [])
     assert ("server for ann@hospital-a.org" in installed.read_text()) is not allowed
+
+
+@pytest.mark.parametrize("topic", ["train.start_job", "train.abort"])
+@pytest.mark.usefixtures("installed", "policy")
+def test_an_error_of_a_command_names_no_folder_of_the_site(monkeypatch, caplog, topic):
+    """An error of the operating system has the path at which it happened."""
+    kit = "/srv/fedward/kit/startup"
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files", kit)
+
+    manager = SimpleNamespace(allocate_resources=fail)
+    monkeypatch.setattr(flares_job_commands, "_get_resource_manager", lambda _: manager)
+    monkeypatch.setattr(AbortAppProcessor, "process", fail)
+    agent = Agent()
+    agent.auditor = None
+    agent.app_ctx = SimpleNamespace(new_context=FLContext, fire_event=lambda *_: None)
+    for processor in ClientRequestProcessors.request_processors:
+        agent.register_processor(processor)
+    answer = agent._dispatch_request(command(topic, {}, job_id=JOB))
+    assert "OSError; the details are in the site's own log" in answer.payload.body
+    assert kit not in answer.payload.body
+    assert kit in caplog.text
 
 
 OF_A_JOB = sorted(

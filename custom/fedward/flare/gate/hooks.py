@@ -26,6 +26,8 @@ from nvflare.private.admin_defs import Message as Command
 from nvflare.private.admin_defs import error_reply
 from nvflare.private.defs import ERROR_MSG_PREFIX, new_cell_message
 from nvflare.private.fed.app.deployer.server_deployer import ServerDeployer
+from nvflare.private.fed.client import admin as flares_commands
+from nvflare.private.fed.client import scheduler_cmds as flares_job_commands
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
 from nvflare.private.fed.server.client_manager import ClientManager
 from nvflare.private.fed.server.fed_server import FederatedServer
@@ -62,6 +64,8 @@ def install() -> None:
     FederatedServer.remove_dead_clients = _remove_dead_clients
     FedAdminAgent.register_processor = _register_processor
     FedAdminAgent._dispatch_request = _dispatch_request
+    flares_commands.secure_format_exception = _kind_of
+    flares_job_commands.secure_format_exception = _logged_kind_of
     NetManager.get_spec = _get_spec
     FedEventRunner._receive = _receive_event
     ServerCommandAgent._aux_communicate = _aux_communicate
@@ -165,6 +169,20 @@ def _dispatch_request(agent: FedAdminAgent, request: Message) -> Message:
         user = str(person_of(command, "USER").name or "nobody")
     refusals.note("server", topic, reason, user)
     return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
+
+
+def _kind_of(error: Exception) -> str:
+    """Replace ``secure_format_exception`` where a site answers that a command has failed.
+
+    FLARE's answer has the text of the error, which may name files of the site.
+    """
+    return f"{type(error).__name__}; the details are in the site's own log"
+
+
+def _logged_kind_of(error: Exception) -> str:
+    """Do as :func:`_kind_of` where FLARE writes the error into its answer alone, and log it."""
+    _log.error("a command about a job failed", exc_info=error)
+    return _kind_of(error)
 
 
 def _aux_communicate(agent: ServerCommandAgent, request: Message) -> Message:
