@@ -278,7 +278,7 @@ class Experiment(_Frozen):
     secure_aggregation: bool = False
     """Whether sites encrypt their updates, so that the server learns only means of two or more.
 
-    See docs/privacy.md."""
+    See docs/encryption.md."""
 
     @property
     def digest(self) -> str:
