@@ -79,6 +79,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "annotation": {
         "config",
+        "disk",
         "errors",
         "label_kinds",
         "labels",

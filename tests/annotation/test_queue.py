@@ -1,6 +1,7 @@
 """The queue: what is asked, what is answered, and that nothing acknowledged is ever lost."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from fedward.annotation import Queue, Rules, queue_folder, times
 from fedward.annotation import database as module
-from fedward.annotation.database import NAME
+from fedward.annotation.database import NAME, is_there
 from fedward.annotation.desk import Desk
 from fedward.annotation.page_content import SentAnswer, Stale
 from fedward.errors import DataError
@@ -399,12 +400,55 @@ def test_command_and_site_find_the_queue_by_the_site_file(tmp_path: Path) -> Non
     assert queue_folder(tmp_path / "site-2.yaml") != queue_folder(site_file)
 
 
-@pytest.mark.parametrize("content", [b"no database at all" * 100, b"\0" * 4096])
+@pytest.mark.parametrize("content", [b"", b"no database at all" * 100, b"\0" * 4096])
 def test_a_file_that_is_no_queue_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(DataError, match=rf"{NAME}.*a new one is made in its place"):
         Queue(tmp_path)
     assert (tmp_path / NAME).read_bytes() == content
+
+
+@pytest.mark.proves(
+    "files",
+    "the queue's file is emptied, or is lost without its -wal, which holds answers",
+    "refused and named, with what to do; what is left stays as it is",
+)
+@pytest.mark.parametrize("lose", [lambda file: file.write_bytes(b""), Path.unlink])
+def test_what_is_left_of_a_lost_queue_is_kept(
+    clinic: Any, clinician: Make, tmp_path: Path, lose: Callable[[Path], Any]
+) -> None:
+    """A process that is killed leaves its last answers in the -wal."""
+    left = tmp_path / "left"
+    with clinic.queue.database.reading():
+        clinician("anna").say("s00", "MEL")
+        shutil.copytree(clinic.queue.folder, left)
+    lose(left / NAME)
+    before = {path.name: path.read_bytes() for path in left.iterdir()}
+    assert before[f"{NAME}-wal"]
+    with pytest.raises(DataError, match=rf"{NAME}.*put back a backup, and keep the damaged files"):
+        Queue(left)
+    assert {path.name: path.read_bytes() for path in left.iterdir()} == before
+
+
+def test_a_queue_on_a_disk_that_is_not_there_is_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / NAME).symlink_to(tmp_path / "disk" / NAME)
+    with pytest.raises(DataError, match=rf"{NAME}.*found no such file.*put back a backup"):
+        Queue(tmp_path)
+    assert (tmp_path / NAME).is_symlink()
+
+
+def test_a_process_killed_while_it_makes_a_queue_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(partial: Path, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedward.disk.replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Queue(tmp_path)
+    assert not is_there(tmp_path)
+    assert Queue(tmp_path).pending() == []
 
 
 @pytest.mark.proves(
@@ -515,6 +559,16 @@ def test_a_database_of_another_program_is_left_as_it_is(tmp_path: Path) -> None:
         database.commit()
     before = (tmp_path / NAME).read_bytes()
     with pytest.raises(DataError, match=r"of another program.*a new one is made in its place"):
+        Queue(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_a_database_without_tables_is_left_as_it_is(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / NAME)) as database:
+        database.execute("VACUUM")
+    before = (tmp_path / NAME).read_bytes()
+    assert before
+    with pytest.raises(DataError, match=r"without tables.*put back a backup"):
         Queue(tmp_path)
     assert (tmp_path / NAME).read_bytes() == before
 

@@ -6,6 +6,7 @@ local disk: write-ahead logging shares memory between processes, which network f
 offer.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sized
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from fedward import private
 from fedward.annotation import times
+from fedward.disk import replacing
 from fedward.errors import DataError
 
 NAME = "queue.sqlite"
@@ -21,7 +23,7 @@ _WAIT = 30.0
 """Seconds that another process has to finish its transaction."""
 
 _FORMAT = 2
-"""Format of the file; an empty file has format 0."""
+"""Format of the file; a database without one has format 0."""
 _SCHEMA = """
 CREATE TABLE requests (
     request INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -122,13 +124,17 @@ _FOREIGN = (
     "It is not a queue: move it elsewhere, with its -wal and -shm, and a new one is made in its "
     "place."
 )
-_RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
+_RESTORE = "It was removed or replaced: put back a backup, and start the program again."
 _RECOVER = (
     f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. "
     "Keep the damaged file."
 )
+_LOST = (
+    "If it was a queue, put back a backup, and keep the damaged files. Otherwise move it "
+    "elsewhere, with its -wal and -shm, and a new one is made in its place."
+)
 _REMEDIES = {
-    "not a database": _FOREIGN,
+    "not a database": _LOST,
     "malformed": _RECOVER,
     "not decode": _RECOVER,
     "locked": (
@@ -162,39 +168,63 @@ class Database:
         self.path = folder / NAME
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.path.touch(mode=0o600)
             # SQLite does not wait for a process that changes the mode of the journal.
             with private.locked(folder):
-                self._make()
+                if not is_there(folder):
+                    self._make()
+                self._open()
         except OSError as error:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
 
     def _make(self) -> None:
-        """Make the tables of an empty file; a file of another format is refused as it is."""
+        """Write a queue without a question, whole or not at all.
+
+        A process that is killed meanwhile leaves no file of this name, so that one without content
+        is always a damaged queue.
+        """
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.executescript(_SCHEMA)
+            database.execute(f"PRAGMA user_version = {_FORMAT}")
+            content = database.serialize()
+        with replacing(self.path) as partial, open(partial, "xb", opener=private.opener) as file:
+            file.write(content)
+
+    def _open(self) -> None:
+        """Let processes share the file; a file of another format is refused as it is."""
         with self._connection() as database:
-            is_empty = self._is_empty(database)
+            self._check_format(database)
             # Where SQLite cannot change the mode it does not fail, but answers with the old one.
             (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
             if mode != "wal":
                 raise self._unusable(f"a disk whose files keep a journal in mode {mode}", _ALLOW)
-        if is_empty:
-            with self.writing() as database:
-                for statement in _statements(_SCHEMA):
-                    database.execute(statement)
-                database.execute(f"PRAGMA user_version = {_FORMAT}")
 
-    def _is_empty(self, database: sqlite3.Connection) -> bool:
-        """Return whether the file has no tables yet; raise DataError if it is of another format."""
+    def _check_format(self, database: sqlite3.Connection) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if version == 0 and tables:
             raise self._unusable("a database of another program", _FOREIGN)
-        if version not in (0, _FORMAT):
+        if version == 0:
+            raise self._unusable("a database without tables", _LOST)
+        if version != _FORMAT:
             raise self._unusable(
                 f"format {version}, where this version of fedward writes {_FORMAT}",
                 "Use the version that made it: it holds the answers.",
             )
-        return bool(version == 0)
+
+    def _require_content(self) -> None:
+        """Raise DataError for a file without content.
+
+        SQLite would take it for a new database, and remove the -wal, which may hold answers.
+        """
+        try:
+            is_empty = self.path.stat().st_size == 0
+        except FileNotFoundError:
+            remedy = _LOST if is_there(self.path.parent) else _RESTORE
+            raise self._unusable("no such file", remedy) from None
+        except OSError as error:
+            raise self._unusable(error.strerror or str(error), _ALLOW) from None
+        if is_empty:
+            raise self._unusable("a file without content", _LOST)
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a context with a connection for reading.
@@ -225,6 +255,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
+        self._require_content()
         # With mode=rw a queue that was removed meanwhile is an error, instead of an empty new one.
         address = f"{self.path.absolute().as_uri()}?mode=rw"
         try:
@@ -281,14 +312,10 @@ def places(values: Sized) -> str:
     return ", ".join("?" * len(values))
 
 
-def _statements(schema: str) -> Iterator[str]:
-    """Yield the statements of the schema.
+def is_there(folder: Path) -> bool:
+    """Return whether a folder has a queue, or what is left of one.
 
-    A trigger has semicolons within it, so SQLite decides where a statement ends.
+    A -wal without its file may hold answers. A link that leads nowhere may lead to a disk that is
+    not there at the moment.
     """
-    statement = ""
-    for line in schema.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+    return os.path.lexists(folder / NAME) or os.path.lexists(folder / f"{NAME}-wal")

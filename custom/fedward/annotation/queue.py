@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedward.annotation import handover, times
 from fedward.annotation.checks import OwnAgreement, own_agreement
-from fedward.annotation.database import NAME, Database
+from fedward.annotation.database import Database, is_there
 from fedward.annotation.merge import merge
 from fedward.annotation.questions import (
     Question,
@@ -42,8 +42,8 @@ def queue_folder(site_file: Path) -> Path:
 
 
 def has_queue(site_file: Path) -> bool:
-    """Return whether a site has a queue; to open one makes it."""
-    return (queue_folder(site_file) / NAME).exists()
+    """Return whether a site has a queue, even a damaged one; to open one makes it."""
+    return is_there(queue_folder(site_file))
 
 
 def queue_of(site_file: Path, label_kind: LabelKind = ONE_LABEL) -> "Queue":
