@@ -39,7 +39,7 @@ from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import answer_checks, wire
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import WaitingAnswer
-from fedward.protocol.requests import DECRYPT
+from fedward.protocol.requests import DECRYPT, read_request
 from fedward.protocol.wire import Message
 from fedward.security import encryption
 from fedward.security.encryption import (
@@ -50,7 +50,7 @@ from fedward.security.encryption import (
     mean_of,
     new_contexts,
 )
-from fedward.security.encryption_site import seal
+from fedward.security.encryption_site import open_sum, seal
 from fedward.server.claims import Claims
 from fedward.server.encrypted_transport import EncryptedTransport
 from fedward.storage.model_files import SiteModels
@@ -66,6 +66,8 @@ SERVER_CONTEXT, SITE_CONTEXT = new_contexts()
 KEY = SiteKey(SITE_CONTEXT)
 OTHER_KEY = SiteKey(new_contexts()[1])
 ADDER = Adder(SERVER_CONTEXT)
+MANY = range(100_002)
+"""Numbers of ciphertexts whose names do not sort by number."""
 RUN = "0123456789abcdef" * 2
 PLAIN_SGD = {"participants": 3, "optimizer": "sgd", "learning_rate": 0.01}
 """Adam divides by the size of a gradient, so that it can make a difference of the last bit a large
@@ -217,6 +219,34 @@ def short() -> bytes:
 def test_the_server_adds_nothing_but_whole_ciphertexts(content):
     with pytest.raises(WireError, match="cipher/00000 of site-1"):
         ADDER.read("site-1", {"cipher/00000": np.frombuffer(content, np.uint8)})
+
+
+def numbered(role: str) -> dict[str, np.ndarray]:
+    """The ciphertexts of 410 million numbers, each of which holds only its number."""
+    return {
+        wire.cipher_name(role, number): np.frombuffer(f"{number}".encode(), np.uint8)
+        for number in MANY
+    }
+
+
+def test_the_server_adds_ciphertexts_by_number(monkeypatch):
+    monkeypatch.setattr(encryption, "_vector", lambda context, cipher, where: int(cipher.tobytes()))
+    assert ADDER.read("s", numbered("cipher")) == list(MANY)
+
+
+def test_a_site_decrypts_ciphertexts_by_number(monkeypatch, tmp_path):
+    numbers = []
+
+    def decrypt(key: SiteKey, ciphers: list[np.ndarray], terms: int) -> np.ndarray:
+        numbers.extend(int(cipher.tobytes()) for cipher in ciphers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SiteKey, "decrypt", decrypt)
+    request = read_request(to_decrypt((0.5, 1), (0.25, 3)).meta)
+    model = {"w": (len(MANY), wire.CIPHER_VALUES)}
+    with pytest.raises(KeyboardInterrupt):
+        open_sum(request, numbered("sum"), "s", secure(), KEY, model=model, folder=tmp_path, own=1)
+    assert numbers == list(MANY)
 
 
 def test_a_changed_byte_never_changes_a_sum_unnoticed():

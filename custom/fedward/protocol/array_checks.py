@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedward.protocol.fields import refuse, refuse_diverged, refuse_other_names
-from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, Message
+from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, Message, cipher_name
 
 _ROW_ROUNDING = 2e-3
 """How far probabilities of an update in float16 may be from a range, or from their sum."""
@@ -86,7 +86,7 @@ def check_ciphers(
     """
     value_count = sum(math.prod(shape) for shape in model.values())
     cipher_count = math.ceil(value_count / CIPHER_VALUES)
-    names = [f"{role}/{number:05d}" for number in range(cipher_count)]
+    names = [cipher_name(role, number) for number in range(cipher_count)]
     refuse_other_names(where, arrays, names)
     for name in names:
         array = arrays.get(name)

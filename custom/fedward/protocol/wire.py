@@ -74,6 +74,25 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values()) + self.further
 
 
+def cipher_name(role: str, number: int) -> str:
+    """Return the name of a ciphertext of an update: five digits, and more from 100,000 on.
+
+    Args:
+        role: ``cipher`` or ``sum``.
+        number: of the ciphertext, from 0.
+    """
+    return f"{role}/{number:05d}"
+
+
+def ciphers_in_order(role: str, arrays: Arrays) -> list[np.ndarray]:
+    """Return the ciphertexts of an update by number.
+
+    ``arrays`` has passed :func:`~fedward.protocol.array_checks.check_ciphers`. Its names do not
+    sort by number where there are more than 100,000.
+    """
+    return [arrays[cipher_name(role, number)] for number in range(len(arrays))]
+
+
 def travelling(state: State, withheld: tuple[str, ...] = ()) -> list[str]:
     """Return the names of the tensors that travel, in the model's order.
 

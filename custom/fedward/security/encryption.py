@@ -21,7 +21,12 @@ import numpy as np
 
 from fedward.errors import ConfigError, WireError
 from fedward.protocol.fields import RefusedError
-from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER
+from fedward.protocol.wire import (
+    CIPHER_VALUES,
+    LARGEST_CIPHER,
+    cipher_name,
+    ciphers_in_order,
+)
 
 FRACTION_BITS = 20
 """Bits after the binary point of an encrypted number.
@@ -94,7 +99,9 @@ class SiteKey:
                 found=f"one of {np.abs(flat).max():.4g}",
             )
         padded = np.pad(numbers, (0, -len(numbers) % CIPHER_VALUES)).reshape(-1, CIPHER_VALUES)
-        return {f"cipher/{number:05d}": self._encrypt(row) for number, row in enumerate(padded)}
+        return {
+            cipher_name("cipher", number): self._encrypt(row) for number, row in enumerate(padded)
+        }
 
     def decrypt(self, ciphers: Sequence[np.ndarray], terms: int) -> np.ndarray:
         """Return a sum's whole numbers as int64, 4096 a ciphertext.
@@ -157,13 +164,14 @@ class Adder:
             )
 
     def read(self, site: str, ciphers: Mapping[str, np.ndarray]) -> list[Any]:
-        """Return a site's ciphertexts in the order of their names, for :meth:`add`.
+        """Return a site's ciphertexts by number, for :meth:`add`.
 
         Raises:
             WireError: a ciphertext is damaged, as far as that can be seen without the key.
         """
         return [
-            _vector(self._context, ciphers[name], f"{name} of {site}") for name in sorted(ciphers)
+            _vector(self._context, cipher, f"{cipher_name('cipher', number)} of {site}")
+            for number, cipher in enumerate(ciphers_in_order("cipher", ciphers))
         ]
 
     @staticmethod
@@ -175,7 +183,7 @@ class Adder:
     def write(total: Sequence[Any]) -> dict[str, np.ndarray]:
         """Return a sum as ``sum/00000`` and so on, bytes as uint8."""
         return {
-            f"sum/{number:05d}": np.frombuffer(vector.serialize(), np.uint8)
+            cipher_name("sum", number): np.frombuffer(vector.serialize(), np.uint8)
             for number, vector in enumerate(total)
         }
 

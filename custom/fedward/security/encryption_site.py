@@ -95,7 +95,8 @@ def open_sum(
         raise _refused("a job with secure aggregation", "one without")
     _check_weights(request, own, experiment.effective_replies)
     check_ciphers(f"sum for {site}", "sum", sums, model)
-    numbers = require_key(key).decrypt([sums[name] for name in sorted(sums)], request.sites)
+    ciphers = wire.ciphers_in_order("sum", sums)
+    numbers = require_key(key).decrypt(ciphers, request.sites)
     mean = dict(mean_of(numbers, request.weight, model))
     record = folder / request.run / f"{site}-{request.round:05d}-{request.part:03d}.json"
     _keep(record, mean_digest(mean))
