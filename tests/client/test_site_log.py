@@ -273,6 +273,7 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
         ({"part": 1}, "part of a request: expected one from 0 to 0"),
         ({"part": -1}, "found -1"),
         ({"task": None}, "request, task: expected a text of at most 100 characters, found None"),
+        ({"task": "other"}, "task of a request: expected one of idle, train, as in the job"),
     ],
 )
 def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
@@ -282,14 +283,20 @@ def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
 
 
 @pytest.mark.parametrize(
-    ("method", "parts"), [("fedavg", 1), ("isofed", 2), ("rscfed", 3), ("fedal", 1)]
+    ("method", "task", "parts"),
+    [
+        ("fedavg", "train", 1),
+        ("isofed", "supervised", 2),
+        ("rscfed", "supervised", 3),
+        ("fedal", "train", 1),
+    ],
 )
-def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
+def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, task, parts):
     experiment = tiny(method, options={"passes": 3} if method == "rscfed" else {})
     site = new_client("s", experiment, tmp_path, kind=Quick)
     net = build(experiment.net, len(experiment.data.classes)).state_dict()
     for part in range(parts + 1):
-        asked = requests(experiment, Exchange(1, net, {"s": ClientTask()}, part=part))["s"]
+        asked = requests(experiment, Exchange(1, net, {"s": ClientTask(task)}, part=part))["s"]
         assert ("error" in site.handle(asked).meta) == (part == parts)
 
 
@@ -320,7 +327,6 @@ def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
         ({"task": "idle", "seed": 4}, "expected the model of the request"),
         ({"peers": (8,)}, "expected the work of the request that this site has answered, train"),
         ({"peers": ()}, "expected the work"),
-        ({"task": "other", "peers": (7,)}, "expected the work"),
     ],
 )
 def test_an_exchange_is_for_one_request(site, again, named):
@@ -330,6 +336,36 @@ def test_an_exchange_is_for_one_request(site, again, named):
     repeated = site.handle(first)
     assert arrays_digest(repeated.arrays) == arrays_digest(answer.arrays)
     assert [row["event"] for row in lines(site)] == ["answered", "refused", "answered"]
+
+
+@pytest.mark.proves(
+    "server",
+    "a task that the method gives to no site, such as the contrast that SelfFed's server "
+    "learns, after which tensors would leave that no task of a site trains",
+    "refused before data are read",
+)
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [("selffed", "contrast"), ("selffed", "any"), ("fedirm", "train"), ("fedavg", "at_server")],
+)
+def test_a_task_that_the_method_gives_to_no_site_is_refused(tmp_path, method, task):
+    experiment = tiny(method)
+    site = new_client("s", experiment, tmp_path, kind=Quick)
+    asked = requests(experiment, Exchange(1, model(), {"s": ClientTask(task)}))["s"]
+    assert "task of a request: expected one of idle, " in refusal(site, asked)
+
+
+def test_an_exchange_is_for_one_task(tmp_path):
+    experiment = tiny("fedal")
+    site = new_client("s", experiment, tmp_path, kind=Quick)
+    train, query = (
+        requests(experiment, Exchange(1, model(), {"s": ClientTask(task)}))["s"]
+        for task in ("train", "query")
+    )
+    assert "error" not in site.handle(train).meta
+    assert "expected the work of the request that this site has answered, train" in refusal(
+        site, query
+    )
 
 
 def test_lines_of_a_log_from_before_stay_readable(site):

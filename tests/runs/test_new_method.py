@@ -34,7 +34,8 @@ SENDS = Sends(
     logs=frozenset({"sparsity"}),
     records=frozenset({"sparsities"}),
 )
-DECLARED = Requirements(sends=SENDS)
+TASKS = frozenset({"shrink"})
+DECLARED = Requirements(tasks=TASKS, sends=SENDS)
 
 
 class LassoSettings(Settings):
@@ -156,7 +157,7 @@ def test_its_own_loss_does_what_it_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "name"), [("losses", "loss_l1"), ("logs", "sparsity")])
 def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind, name):
     fewer_names = replace(SENDS, **{kind: getattr(SENDS, kind) - {name}})
-    monkeypatch.setitem(globals(), "DECLARED", Requirements(sends=fewer_names))
+    monkeypatch.setitem(globals(), "DECLARED", Requirements(tasks=TASKS, sends=fewer_names))
     with pytest.raises(RunError, match="3 exchanges in a row"):
         run(tmp_path / "run")
     for row in rows(tmp_path / "run", "rounds"):
@@ -167,9 +168,22 @@ def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind,
         )
 
 
+@pytest.mark.proves(
+    "lead",
+    "a method that gives sites a task it has not declared",
+    "refused by the site, by name",
+)
+def test_a_task_that_is_not_declared_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "DECLARED", Requirements(sends=SENDS))
+    with pytest.raises(
+        RunError, match="expected one of idle, train, as in the job, found 'shrink'"
+    ):
+        run(tmp_path / "run")
+
+
 def test_a_record_that_is_not_declared_is_refused(tmp_path, monkeypatch):
     without_records = replace(SENDS, records=frozenset())
-    monkeypatch.setitem(globals(), "DECLARED", Requirements(sends=without_records))
+    monkeypatch.setitem(globals(), "DECLARED", Requirements(tasks=TASKS, sends=without_records))
     with pytest.raises(
         ConfigError, match=r"log 'sparsities' of the run folder: .* that lasso has not declared"
     ):

@@ -11,9 +11,10 @@ from fedward.config import Experiment
 from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.survey import Survey
-from fedward.protocol.requests import DECRYPT, Request, read_request, readable
+from fedward.protocol.requests import DECRYPT, Request, TaskRequest, read_request, readable
 from fedward.protocol.versions import versions
-from fedward.protocol.wire import Message
+from fedward.protocol.wire import UNTRAINED, Message
+from fedward.terminal import shown
 
 _MOST_RUNS = 3
 """Runs that one job may name at a site, in one process. The log of each is a file."""
@@ -70,7 +71,7 @@ def require_this_version(fields: Mapping[str, Any]) -> None:
 def require_this_job(
     request: Request, experiment: Experiment, algorithm: Algorithm[Any] | Survey
 ) -> None:
-    """Raise WireError for settings, or an exchange, that the job does not have.
+    """Raise WireError for settings, a task or an exchange that the job does not have.
 
     After its rounds the last model is evaluated, and an average after each round.
 
@@ -85,6 +86,9 @@ def require_this_job(
             f"SHA-256 {experiment.digest}, as in this site's job",
             f"{request.experiment} at the server",
         )
+    # A survey has no such task; the client says that both are jobs of their own.
+    if isinstance(request, TaskRequest) and not isinstance(algorithm, Survey):
+        _require_task(request.task, algorithm.requirements.tasks)
     rounds = algorithm.settings.rounds
     parts = algorithm.requirements.server.exchanges
     if request.task == "idle":
@@ -100,6 +104,18 @@ def require_this_job(
                 f"one from {first} to {last}, as in the job",
                 f"{number}",
             )
+
+
+def _require_task(task: str, tasks: Collection[str]) -> None:
+    """Raise WireError for a task that the method gives to no site.
+
+    What a site trains, and which tensors it sends, follow from the task.
+    """
+    allowed = [*UNTRAINED, *sorted(tasks)]
+    if task not in allowed:
+        raise refused(
+            "task of a request", f"one of {', '.join(allowed)}, as in the job", shown(task)
+        )
 
 
 def require_one_run(run: str, other_run: str | None) -> None:

@@ -146,6 +146,7 @@ def group_requirements(
     if reason:
         reasons_against = {Feature.SECURE_AGGREGATION: reason, Feature.ROBUST_MEAN: reason}
     return Requirements(
+        tasks=frozenset({SUPERVISED, UNSUPERVISED}),
         sends=Sends(losses, logs, records=frozenset({"groups"})),
         server=ServerNeeds(exchanges=exchanges),
         reasons_against=reasons_against,

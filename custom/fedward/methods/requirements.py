@@ -161,6 +161,8 @@ class TensorRules:
 class Requirements:
     """All that a method needs of the runtime, and all that its sites may send."""
 
+    tasks: frozenset[str] = frozenset({"train"})
+    """Names of the tasks that the workflow gives to sites; they refuse others, except ``idle``."""
     sends: Sends = Sends()
     server: ServerNeeds = ServerNeeds()
     tensors: TensorRules = TensorRules()

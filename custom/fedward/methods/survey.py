@@ -32,6 +32,7 @@ class Survey:
     def __init__(self, settings: SurveySettings) -> None:
         self.settings = settings
         self.requirements = Requirements(
+            tasks=frozenset(),
             sends=Sends(
                 records=frozenset({"surveys"}), card=False, subgroups=False, clusters=False
             ),

@@ -14,7 +14,7 @@ from fedward.methods.requirements import Feature, Requirements, Sends, TensorRul
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.site_weights import labelled_images
 from fedward.methods.supervised import Supervised
-from fedward.methods.workflow import Federation, Rounds
+from fedward.methods.workflow import QUERY, TRAIN, Federation, Rounds
 
 
 class FedAL(Algorithm[ServerState]):
@@ -47,6 +47,7 @@ class FedAL(Algorithm[ServerState]):
                 "the sampler trains auxiliary heads beside the network"
             )
         self.requirements = Requirements(
+            tasks=frozenset({TRAIN, QUERY}),
             sends=Sends(losses=frozenset({"loss_supervised"})),
             tensors=TensorRules(per_class=(f"{HEADS}.",)),
             reasons_against=reasons_against,

@@ -65,6 +65,7 @@ class OneShot(Algorithm[ServerState]):
         self.extend = add_moments
         head_alone = "it computes the head alone"
         self.requirements = Requirements(
+            tasks=frozenset({MEASURE}),
             sends=Sends(class_totals=True, records=frozenset({"heads"})),
             tensors=TensorRules(moments=NAME),
             reasons_against={

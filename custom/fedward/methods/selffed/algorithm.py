@@ -300,6 +300,7 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
             "its weights depend on how often each site took part; beta=1 does without"
         )
     return Requirements(
+        tasks=frozenset({PRETRAIN, FINE_TUNE}),
         sends=Sends(frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"})),
         server=ServerNeeds(images=frozenset(images)),
         tensors=TensorRules(
