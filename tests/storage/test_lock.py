@@ -98,6 +98,20 @@ def test_a_run_of_which_one_may_not_ask_is_taken_for_a_running_one(tmp_path, mon
     assert is_held(tmp_path / "run")
 
 
+@pytest.mark.proves(
+    "server",
+    "a pipe or a link in the place of the lock of a run",
+    "no command waits for it or follows it",
+)
+@pytest.mark.parametrize(
+    ("make", "is_taken_for_running"),
+    [(os.mkfifo, False), (lambda lock: lock.symlink_to("/dev/zero"), True)],
+)
+def test_what_is_no_lock_does_not_hold_up_who_asks(tmp_path, make, is_taken_for_running):
+    make(tmp_path / ".run.lock")
+    assert is_held(tmp_path / "run") is is_taken_for_running
+
+
 def test_the_folder_itself_stays_empty(tmp_path):
     with sole_writer(tmp_path / "new" / "run"):
         assert list((tmp_path / "new" / "run").iterdir()) == []

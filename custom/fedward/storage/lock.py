@@ -68,15 +68,16 @@ def is_held(folder: Path) -> bool:
     """Return whether a process on this machine holds a folder now; write nothing.
 
     Several processes may ask at once: their locks are shared ones, which a file opened for reading
-    takes on a network file system, too. Where this account may not ask, as of a colleague's run,
-    the answer is yes: nobody should write into the folder or remove it.
+    takes on a network file system, too. Where this account cannot ask, as of a colleague's run or
+    where a link is in the place of the lock, the answer is yes: nobody should write into the folder
+    or remove it.
     """
     try:
         with _lock_file(folder, os.O_RDONLY) as file:
             return not _take(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
-    except PermissionError:
+    except OSError:
         return True
 
 
@@ -87,7 +88,10 @@ def _lock_file(path: Path, flags: int) -> Iterator[int]:
     Whichever path leads there, such as ``.`` or a link, the lock is the same.
     """
     path = path.resolve()
-    file = os.open(path.with_name(f".{path.name}.lock"), flags | os.O_NOFOLLOW, 0o600)
+    # A run may come from somebody else, and with a pipe in the place of its lock, which would hold
+    # up its reader for ever.
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.open(path.with_name(f".{path.name}.lock"), flags, 0o600)
     try:
         yield file
     finally:
