@@ -25,7 +25,7 @@ from fedward.report import rewriting
 from fedward.report.rewriting import rewrite_report
 from fedward.starting_model import initial_model
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.info import read_info
+from fedward.storage.info import Summary, read_info
 from fedward.storage.model_files import StoredState, save_model
 from fedward.storage.outputs import outputs
 from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
@@ -338,6 +338,26 @@ def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monk
     assert verification.answers == 4 * len(SITES) + 1
     for log in ("peers.jsonl", "bytes.jsonl"):
         assert (folder / log).read_bytes() == (whole / log).read_bytes()
+
+
+def test_a_run_killed_before_the_first_line_of_its_log_begins_it_when_it_goes_on(
+    tmp_path, monkeypatch
+):
+    def killed(*arguments: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("fedward.storage.audit.AuditLog.add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            new_run(folder, tiny(), SITES, "local")
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
+    run = RunFolder.reopen(folder, sites=[*SITES, "late"])
+    run.restore(object)
+    run.set_status("failed", Summary(reason="of this test"))
+    assert [row["event"] for row in log_of(folder)] == ["begun", "joined", "resumed", "ended"]
+    assert log_of(folder)[0]["details"]["sites"] == SITES
+    assert verify(folder)
 
 
 def test_a_run_killed_before_its_first_commit_says_so_too(tmp_path):

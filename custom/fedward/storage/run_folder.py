@@ -139,14 +139,9 @@ class RunFolder:
             **{name: value for name, value in optional.items() if value},
         )
         run = cls(path, info, needs.sends.records)
-        run._save_info()
-        facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
-        if init:
-            facts["init"] = init["sha256"]
-        if base:
-            facts["base"] = base
-        facts["beginning"] = beginning_digest(info)
-        run.audit.add("begun", experiment=experiment.digest, **facts)
+        # Without this file the folder would be no run's, and a process that is killed before the
+        # first line of the audit log would leave one that cannot be used again.
+        save_json(path / "run.json", info.dumped())
         run._save_info()
         return run
 
@@ -179,8 +174,8 @@ class RunFolder:
             )
         joined = sorted(set(sites) - set(run.sites))
         if joined and not run.finished:
-            run._update(sites=tuple(sorted([*run.sites, *joined])))
             run.audit.add("joined", sites=joined)
+            run._update(sites=tuple(sorted([*run.sites, *joined])))
         return run
 
     @cached_property
@@ -200,8 +195,14 @@ class RunFolder:
 
     @cached_property
     def audit(self) -> AuditLog:
-        """The audit log, opened for writing at first use."""
-        return AuditLog(self.path / audit.LOG, self.info.id, self.info.audit)
+        """The audit log, opened for writing at first use.
+
+        It gets its first line then, unless it has one.
+        """
+        log = AuditLog(self.path / audit.LOG, self.info.id, self.info.audit)
+        if not log.end["lines"]:
+            log.add("begun", experiment=self.experiment.digest, **_beginning(self.info))
+        return log
 
     @property
     def first_model(self) -> str | None:
@@ -529,6 +530,16 @@ def info_digest(info: RunInfo) -> str:
     content = info.dumped()
     content.pop("audit", None)
     return digest(content)
+
+
+def _beginning(info: RunInfo) -> dict[str, Any]:
+    """Return what the first line of the audit log says of a run, besides its experiment."""
+    facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
+    if info.init:
+        facts["init"] = info.init["sha256"]
+    if info.base:
+        facts["base"] = info.base
+    return {**facts, "beginning": beginning_digest(info)}
 
 
 def beginning_digest(info: RunInfo) -> str:
