@@ -12,6 +12,7 @@ from fedward.errors import RunError
 from fedward.lab.local import LocalTransport, Sites
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
+from fedward.server.run_status import progress
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.info import read_info
 from fedward.storage.model_files import StoredState, save_state
@@ -137,6 +138,20 @@ def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped,
     assert verify(folder)
     best = json.loads((folder / "best.json").read_text())
     assert best["round"] == read_info(folder).summary.best_round
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[" * 100_000, "{}", '{"round": Infinity, "value": 1}', '{"round": 1}', "[]"]
+)
+def test_what_a_damaged_file_says_of_the_best_model_is_named(tmp_path, stopped, content):
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    (folder / "best.json").write_text(content)
+    before = (folder / "best.safetensors").read_bytes()
+    for read in (progress, resume_local):
+        with pytest.raises(RunError, match=r"best\.json: expected the round of the best model"):
+            read(folder)
+    assert (folder / "best.safetensors").read_bytes() == before
 
 
 def test_a_run_without_its_saved_states_does_not_begin_again(tmp_path, stopped):

@@ -42,6 +42,9 @@ The audit log names the others in its first line by themselves.
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
 
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""Errors from a JSON file that holds something else than what was written."""
+
 _LEAST_ROOM = 1 << 20
 """Bytes that every run needs on its disk."""
 
@@ -339,15 +342,27 @@ class RunFolder:
             self._best = None
 
     def best(self) -> tuple[int, float] | None:
-        """Return round and validation value of the best global model so far; None without one."""
-        path = self.path / "best.json"
+        """Return round and validation value of the best global model so far; None without one.
+
+        Raises:
+            RunError: its JSON file is damaged.
+        """
         if self._best:
-            _, content = self._best
-        elif path.exists():
-            content = json.loads(path.read_text(encoding="utf-8"))
-        else:
+            _, sidecar = self._best
+            return sidecar["round"], sidecar["value"]
+        path = self.path / "best.json"
+        if not path.exists():
             return None
-        return int(content["round"]), float(content["value"])
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return int(content["round"]), float(content["value"])
+        except _DAMAGED as error:
+            raise RunError(
+                str(path),
+                "Restore it from a copy, or remove it and best.safetensors.",
+                expected="the round of the best model, and its validation value",
+                found=reason_of(error),
+            ) from error
 
     def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
         """Save ``<name>.safetensors`` with a JSON file beside it.
