@@ -1,5 +1,6 @@
 """A chain: what one line holds, who may read the file, and writers that take turns."""
 
+import errno
 import json
 import os
 from multiprocessing import get_context
@@ -70,6 +71,21 @@ def test_half_a_line_is_quoted_by_a_line_in_its_place(tmp_path):
     written(path, 1)
     rows = list(checked(read(path)[0], START, path.name))
     assert [row.get("torn") for row in rows] == [None, '{"numb', None]
+
+
+def test_a_line_that_the_disk_refused_once_it_was_in_the_file_is_followed(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    chain = written(path, 1)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            chain.add({"number": 1})
+    chain.add({"number": 2})
+    assert numbers(path) == [0, 1, 2]
 
 
 def test_a_chain_is_for_its_owner_alone_whatever_the_umask(tmp_path):

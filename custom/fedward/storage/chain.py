@@ -46,7 +46,11 @@ class Chain:
         self._torn = torn
         self._lines = 0
         self.last_hash = start
-        lines, _ = read(path)
+        self._find_end()
+
+    def _find_end(self) -> None:
+        """Let the next line follow the last one in the file."""
+        lines, _ = read(self._path)
         if lines:
             self._lines = len(lines)
             self.last_hash = _hash_of(lines[-1])
@@ -61,9 +65,15 @@ class Chain:
 
         ``content`` has no ``seq``, ``previous`` or ``hash`` of its own.
         """
-        if not ends_whole(self._path):
-            self._advance(self._replace_half_line())
-        row = self._append(self._path, content)
+        try:
+            if not ends_whole(self._path):
+                self._advance(self._replace_half_line())
+            row = self._append(self._path, content)
+        except OSError:
+            # A disk may refuse a line only after it is in the file, as a full one does over a
+            # network.
+            self._find_end()
+            raise
         self._advance(row)
         return row
 
