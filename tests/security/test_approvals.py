@@ -15,6 +15,7 @@ from fedward.methods import method_of
 from fedward.security.approvals import Approvals, Entry
 from fedward.security.policy import Policy
 from hospital import HERE, hospital, request
+from power_cut import on_the_disk
 
 JOB = hospital()
 ASKING = Policy(approval="required")
@@ -54,6 +55,14 @@ def test_a_job_waits_until_approved_and_when_withdrawn(tmp_path):
     assert asked(tmp_path)["steps"] == 4
     approvals(tmp_path).withdraw(JOB.digest)
     assert "waiting" in asked(tmp_path)
+
+
+def test_no_power_cut_brings_a_withdrawn_approval_back(tmp_path, monkeypatch):
+    approvals(tmp_path).approve(JOB.digest)
+    flushed = on_the_disk(monkeypatch)
+    approvals(tmp_path).withdraw(JOB.digest)
+    folder = file_of(tmp_path).parent.stat()
+    assert flushed.get(folder.st_ino) == folder.st_mtime_ns
 
 
 def test_what_is_kept_is_for_its_owner_alone(tmp_path):

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from fedward import private
 from fedward.config import Experiment
-from fedward.disk import PRIVATE, make_folder, replacing
+from fedward.disk import PRIVATE, make_folder, replacing, sync
 from fedward.errors import ConfigError, reason_of
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
@@ -143,6 +143,8 @@ class Approvals:
         with self._locked(digest, scope):
             self._require_approved(digest, scope)
             self._path(digest, scope).unlink()
+            # A power cut would bring the approval back.
+            sync(self._folder)
 
     def _require_approved(self, digest: str, scope: str) -> None:
         if self.entry(digest, scope).approved is None:
