@@ -60,6 +60,22 @@ def test_it_writes_a_page_and_json(
     assert modes == {0o600}
 
 
+@pytest.mark.proves(
+    "files",
+    "a link at the name of the page of a survey, or of a contact sheet",
+    "replaced and not followed: no other file is written over",
+)
+def test_a_link_in_the_place_of_the_page_is_not_followed(sites: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (tmp_path / "other").write_text("of another use")
+    (out / "survey.html").symlink_to(tmp_path / "other")
+    assert run(sites[0], "--pictures", "--out", out) == 0
+    assert (tmp_path / "other").read_text() == "of another use"
+    assert not (out / "survey.html").is_symlink()
+    assert stat.S_IMODE((out / "survey.html").stat().st_mode) == 0o600
+
+
 def test_a_folder_of_site_files_is_all_of_them(sites: list[Path], tmp_path: Path) -> None:
     assert run(sites[0].parent, "--out", tmp_path / "one") == 0
     one, two = (tmp_path / name / "survey.html" for name in ("one", "two"))

@@ -244,6 +244,15 @@ def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):
     assert modes(tmp_path / "state") == {0o600, 0o700}
 
 
+def test_a_link_in_the_place_of_a_sheet_is_not_followed(hospital, tmp_path):
+    sheet = tmp_path / "sheet.png"
+    (tmp_path / "other").write_text("of another use")
+    sheet.symlink_to(tmp_path / "other")
+    contact_sheet(examine(hospital.write(), hospital.spec, tmp_path / "cache").data, sheet)
+    assert (tmp_path / "other").read_text() == "of another use"
+    assert not sheet.is_symlink()
+
+
 def test_grey_and_empty_sets_have_a_sheet_too(tmp_path):
     from fedward.config import DataSpec, SyntheticData
 

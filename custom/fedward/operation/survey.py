@@ -10,6 +10,7 @@ import numpy as np
 
 from fedward import private
 from fedward.client.survey import survey_file
+from fedward.disk import replacing
 from fedward.errors import ConfigError
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
 from fedward.operation.data_spec import data_spec
@@ -123,8 +124,11 @@ def survey(
 
 
 def _write(path: Path, text: str) -> Path:
-    """Write a file that only its owner can read."""
-    with open(path, "w", encoding="utf-8", opener=private.opener) as file:
+    """Write a new file that only its owner can read, in place of whatever is there."""
+    with (
+        replacing(path) as partial,
+        open(partial, "x", encoding="utf-8", opener=private.opener) as file,
+    ):
         file.write(text)
     return path
 
