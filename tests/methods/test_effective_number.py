@@ -172,6 +172,10 @@ def test_weights_by_participation_are_worth_enough(sizes, times, beta, least):
 
 def test_a_site_without_images_stays_without_weight():
     assert levelled_weights([90.0, 10.0, 0.0], [90, 10, 0], 2.0) == pytest.approx([50.0, 50.0, 0.0])
+    of_three = levelled_weights([10.0, 10.0, 1.0], [10, 10, 1], 2.5)
+    assert levelled_weights([10.0, 10.0, 1.0, 0.0], [10, 10, 1, 0], 2.5) == [*of_three, 0.0], (
+        "nor does it change how far the others are levelled"
+    )
     assert levelled_weights([1.0, 0.0, 0.0], [9, 1, 1], 2.5)[1] > 0.1, (
         "a weight that was rounded to 0"
     )
