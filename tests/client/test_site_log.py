@@ -271,6 +271,7 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
         ({"round": "1"}, "found '1'"),
         ({"round": None}, "found None"),
         ({"part": 1}, "part of a request: expected one from 0 to 0"),
+        ({"part": 1, "task": "idle"}, "part of a request: expected one from 0 to 0"),
         ({"part": -1}, "found -1"),
         ({"task": None}, "request, task: expected a text of at most 100 characters, found None"),
         ({"task": "other"}, "task of a request: expected one of idle, train, as in the job"),
