@@ -147,6 +147,16 @@ def test_pooled_values_are_those_of_all_images_together(sites):
         assert last_rounds(told, name).pooled == pytest.approx(sum(together) / len(together))
 
 
+def test_images_are_those_of_the_newest_tested_round():
+    """As many images as were tested last, whatever the validation images and earlier rounds."""
+    told = {(1, "x"): (0.2, 10), (2, "x"): (0.6, 30), (1, "y"): (1.0, 10)}
+    validated = [MetricRow(round_, "x", "val", "accuracy", 0.5, 70) for round_ in (1, 2, 3)]
+    chosen = last_rounds([*counted("accuracy", told), *validated], "accuracy")
+    assert chosen.rounds == (1, 2, 3)
+    assert [choice.images for choice in chosen.sites] == [30, 10]
+    assert chosen.pooled == pytest.approx((30 * 0.4 + 10 * 1.0) / 40)
+
+
 def test_equal_sizes_make_pooled_and_mean_equal():
     told = {
         (r, site): (value, 20)
