@@ -89,6 +89,7 @@ def test_queries_add_up_and_count_once(path):
     assert grant(path, other, 3, None) == 3
     assert sum(granted(path).values()) == 11
     assert grant(path, second, 1, 10) == 1
+    assert len(path.read_text().splitlines()) == 4, "a query that is granted nothing new adds none"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
