@@ -916,14 +916,22 @@ def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, chang
 
 
 def test_an_image_limit_counts_every_image_once(tmp_path):
-    """72 labelled images, 72 without labels, three epochs of each; a site may lift the limit."""
-    for method, seen in (("fedavg", 3 * 72), ("ssfl", 6 * 72)):
+    """72 labelled images, 72 without labels, three epochs of each; a site may lift the limit.
+
+    A round of IsoFed has two exchanges, in each of which a site may be asked to train.
+    """
+    for method, task, seen in (
+        ("fedavg", "train", 3 * 72),
+        ("ssfl", "train", 6 * 72),
+        ("isofed", "supervised", 2 * 3 * 72),
+    ):
         experiment = hospital(
             method, options={"images_per_round": None, "local_epochs": 3, "batch": 36}
         )
         for most, is_allowed in ((seen - 1, False), (seen, True), (None, True)):
             here = site(tmp_path / f"{method}-{most}", experiment, Policy(maximum_images=most))
-            assert ("error" not in here.handle(request(experiment)).meta) is is_allowed
+            asked = request(experiment, task=task)
+            assert ("error" not in here.handle(asked).meta) is is_allowed
 
 
 # --- the file
