@@ -23,6 +23,14 @@ RAMP = np.arange(4096).reshape(64, 64, 1)
         (np.full((8, 8, 1), 7), True),
         (np.full((8, 8, 3), [90, 80, 85]), True),  # one grey, of a faint tint
         (np.full((8, 8, 3), [30, 2, 50]), True),  # one dark colour
+        (np.where(RAMP < 2048, 100, 131), True),  # two of 32 neighbouring greys
+        (np.where(RAMP < 2048, 100, 132), False),
+        (np.full((8, 8, 3), [90, 74, 80]), True),  # the strongest tint, 16 greys
+        (np.full((8, 8, 3), [90, 73, 80]), False),
+        (np.full((8, 8, 3), [63, 2, 50]), True),  # the brightest dark colour
+        (np.full((8, 8, 3), [64, 2, 50]), False),
+        (np.where(np.arange(100).reshape(10, 10, 1) < 95, 0, 255), True),  # 95 of 100 pixels
+        (np.where(np.arange(100).reshape(10, 10, 1) < 94, 0, 255), False),
         (np.where(RAMP < 120, [90, 50, 40], [230, 180, 170]), False),  # skin with a small mole
         (np.where(RAMP < 120, 40, 230), True),  # the same in grey
         (np.concatenate([RAMP * 0, RAMP * 255 // 4095, RAMP * 0], 2), False),  # green alone
