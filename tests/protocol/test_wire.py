@@ -691,6 +691,19 @@ def test_further_counts_that_are_not_possible_are_refused(change, message):
 
 
 @pytest.mark.parametrize(
+    "clusters",
+    [
+        {"patients": [30, 20], "effective": [30, 20], "all_patients": 50, "all_effective": 50},
+        {"patients": [5, 0], "effective": [1, 0], "all_patients": 5, "all_effective": 1},
+    ],
+    ids=["an image of each patient", "images of few patients that are all alike"],
+)
+def test_patients_at_both_bounds_are_taken(clusters):
+    binned = {**_further_counts(), "clusters": clusters}
+    check(answer(metrics=[row(split="test", n=50)], binned=binned), "s", request())
+
+
+@pytest.mark.parametrize(
     ("images", "right", "message"),
     [
         # One image of Canons more than of their models: who is missing there is in a small group.
