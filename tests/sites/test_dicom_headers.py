@@ -190,9 +190,9 @@ def test_a_patient_is_named_by_a_cell_or_else_a_header_or_else_a_path(tmp_path):
         "6 DICOM files are grouped by their headers into 3 patients, who get new numbers.",
         "4 images are grouped by the patients that their paths name, such as A/patient007: 2 "
         "patients.",
-        "Images without a patient or lesion, each of which counts as a patient: 1.",
     ):
         assert note in pool.notes
+    assert [pool.groups[row] for row, alone in enumerate(pool.alone) if alone] == ["A/other.png"]
     paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.*"))
     paths += sorted(path.relative_to(root).as_posix() for path in root.rglob("IM*"))
     rows = [f"{path},{path[0]},{'X' if 'IM00000' in path else ''}" for path in paths]

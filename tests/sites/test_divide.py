@@ -142,7 +142,7 @@ def pool(labels, groups=None, splits=None, **columns):
         channels=1,
         listing=lambda site, mine, out: Listing({}, {}),
         columns=columns,
-        grouped=groups is not None,
+        alone=[groups is None] * len(labels),
     )
 
 
@@ -312,7 +312,7 @@ def test_a_site_too_small_tells_what_is_counted():
     """Volumes are counted as files, and patients are told beside them."""
     values = ["a"] * 51 + ["b"] * 9
     patients = [f"p{index // 5}" for index in range(60)]
-    volumes = replace(pool(np.arange(60) // 5 % 2, patients, hospital=values), grouped=True)
+    volumes = pool(np.arange(60) // 5 % 2, patients, hospital=values)
     with pytest.raises(
         ConfigError, match=r"10 training images at each.*as b with 9 \(groups, as patients: 2\)"
     ):

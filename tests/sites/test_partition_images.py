@@ -170,7 +170,7 @@ def test_a_row_without_a_patient_stays_with_its_lesion(tmp_path):
     pool = read_csv(table(tmp_path / "t.csv", rows), tmp_path)
     assert pool.groups == ["P1", "P1", "lesion_id L2", "lesion_id L2", "4.png", "P2"]
     assert "Rows without patient_id that stay together by lesion_id: 3." in pool.notes
-    assert "Images without a patient or lesion, each of which counts as a patient: 1." in pool.notes
+    assert pool.alone == [False, False, False, False, True, False]
     # Who names a column means this one.
     named = CsvOptions(columns={"group": "patient_id"})
     pool = read_csv(tmp_path / "t.csv", tmp_path, named)
@@ -462,8 +462,8 @@ def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
     os.link(root / "A" / "1.png", root / "B" / 'a "quoted", broken\nname.png')
     pool = read_folder(root)
     assert len(pool.labels) == 81
-    alone = "Images without a patient or lesion, each of which counts as a patient: 81."
-    assert pool.notes == (alone,)
+    assert all(pool.alone)
+    assert pool.notes == ()
     assert [image.origin.image for image in pool.left_out] == [
         "A/gone.png",
         "A/link.png",

@@ -601,6 +601,17 @@ def test_all_faults_of_the_arrays_are_in_one_message(tmp_path):
     assert all(fault in problem for fault in faults)
 
 
+def test_only_images_that_a_site_gets_are_counted_as_those_without_a_patient(tmp_path):
+    patients = np.array([f"P{index // 3}" for index in range(90)])
+    patients[:6] = ""
+    pictures = images(90)
+    pictures[:2] = 0
+    file = pooled(tmp_path, images=pictures, groups=patients)
+    text = " ".join(partition(file, tmp_path / "sites", Wanted(sites=2)).split())
+    assert "Listed: 90 images. Used: 88." in text
+    assert "Images without a patient or lesion, each of which counts as a patient: 4." in text
+
+
 def test_blank_images_and_pictures_of_two_labels_are_no_site_s(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (90, 8, 8, 3), np.uint8)
     images[4] = 7

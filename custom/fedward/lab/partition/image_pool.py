@@ -22,7 +22,6 @@ from fedward.lab.partition.pool import (
     Origin,
     Pool,
     Rows,
-    alone_note,
     check_groups,
     findings_in,
     is_label,
@@ -137,13 +136,8 @@ def image_pool(
         columns={
             column: [values[row] for row in chosen.rows] for column, values in columns.items()
         },
-        grouped=any(image.group for image in kept),
-        notes=(
-            *notes,
-            *chosen.notes,
-            *patient_notes,
-            *alone_note([image.group for image in kept]),
-        ),
+        alone=[not image.group for image in kept],
+        notes=(*notes, *chosen.notes, *patient_notes),
         open_images=partial(_opened, folder, kept, rendering, proposed_size(side), channels),
         listed_as="file" if kept[0].line is None else "row",
         origins=[image.origin for image in kept],

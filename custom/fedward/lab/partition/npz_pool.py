@@ -25,7 +25,6 @@ from fedward.lab.partition.pool import (
     Origin,
     Pool,
     Rows,
-    alone_note,
     check_groups,
     findings_note,
     is_label,
@@ -144,7 +143,7 @@ def read_npz(
     splits = ["train"] * len(splits_in_file) if resplit else splits_in_file
     ids = [f"{split}-{index}" for split, index in zip(splits_in_file, indices, strict=True)]
 
-    named_groups, notes_of_groups = _named_groups(file, chosen.rows)
+    named_groups, notes_of_groups = _named_groups(file)
     # An image without a group is one of its own.
     groups = [group or id_ for group, id_ in zip(named_groups, ids, strict=True)]
     columns = {name: file.of_all(file.columns.texts(name)) for name in file.columns.names}
@@ -164,7 +163,7 @@ def read_npz(
         listing=partial(_listing, path, used.class_of, places, resplit),
         columns={name: [texts[row] for row in chosen.rows] for name, texts in columns.items()},
         used_columns=used_columns,
-        grouped=any(named_groups),
+        alone=[not named_groups[row] for row in chosen.rows],
         notes=(*used.notes, *notes_of_groups),
         open_images=partial(_opened, file.images, ids, chosen.rows),
         origins=[Origin(ids[row]) for row in chosen.rows],
@@ -232,14 +231,13 @@ def _used_labels(
     return _UsedLabels(labels, chosen, _class_of(name_of, chosen.classes, multi_label), notes)
 
 
-def _named_groups(file: _File, used_rows: Sequence[int]) -> tuple[list[str], list[str]]:
+def _named_groups(file: _File) -> tuple[list[str], list[str]]:
     """Return what each image of a file stays together with, empty for nothing, and notes of it."""
     in_file = file.columns.groups()
     groups = file.of_all(in_file.by_prefix)
     notes = [
         *_group_notes(file),
         *_further_groups_note(file, groups, in_file.further_columns),
-        *alone_note([groups[row] for row in used_rows]),
     ]
     return groups, notes
 

@@ -90,6 +90,8 @@ class Pool:
     labels: Labels
     groups: list[str]
     """Name of what each image stays together with: a patient, a lesion, or the image alone."""
+    alone: list[bool]
+    """Whether an image is alone: the data set names neither its patient nor its lesion."""
     splits: list[str]
     """``train``, ``val`` or ``test`` of each image; all ``train`` if the data set has no splits."""
     side: int
@@ -103,8 +105,6 @@ class Pool:
     """Those of the columns that say what an image is, or whose label it has."""
     subgroups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Column by which the sites count right answers -> its groups."""
-    grouped: bool = False
-    """Whether the data set says which images stay together."""
     rendering: Rendering = PLAIN
     """How its files become images."""
     notes: tuple[str, ...] = ()
@@ -136,6 +136,7 @@ class Pool:
             self,
             labels=self.labels[places],
             groups=[self.groups[row] for row in rows],
+            alone=[self.alone[row] for row in rows],
             splits=[self.splits[row] for row in rows],
             columns={name: [cells[row] for row in rows] for name, cells in self.columns.items()},
             listing=listing_of_all,
@@ -156,6 +157,11 @@ class Pool:
     def noting(self, notes: Sequence[str]) -> "Pool":
         """Return the pool with further notes."""
         return replace(self, notes=(*self.notes, *notes))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the data set names the patient or lesion of any image."""
+        return not all(self.alone)
 
     @property
     def label_kind(self) -> LabelKind:
@@ -300,14 +306,6 @@ def findings_in(text: str) -> list[str]:
     if not is_label(text):
         return []
     return [part.strip() for part in text.split(SEPARATOR) if part.strip()]
-
-
-def alone_note(groups: Sequence[str]) -> list[str]:
-    """Return a note of the images whose group is empty; nothing if all have one."""
-    alone = sum(not group for group in groups)
-    if not alone:
-        return []
-    return [f"Images without a patient or lesion, each of which counts as a patient: {alone}."]
 
 
 def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """What ``fedward partition`` prints: a line for each site, what to know, and what to do next."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,11 @@ def summary(
         lines += fold(reason, first="  - ", others="    ")
     share_of = dict(zip(cut, shares, strict=True))
     cut = {site: site_rows for site, site_rows in cut.items() if site != SERVER}
-    for note in _notes(pool, cut, [share_of[site] for site in cut], out):
+    for note in (
+        *pool.notes,
+        *_alone_note(pool, used),
+        *_notes(pool, cut, [share_of[site] for site in cut], out),
+    ):
         lines += fold(note)
     lines.append("")
     for doubt in pool.doubts:
@@ -147,6 +151,14 @@ def _cells(pool: Pool, site_rows: Mapping[str, Rows], share: float) -> tuple[str
     )
 
 
+def _alone_note(pool: Pool, used: Collection[int]) -> list[str]:
+    """Return a note of the used rows without a patient or lesion; empty if there are none."""
+    alone = sum(pool.alone[row] for row in used)
+    if not alone:
+        return []
+    return [f"Images without a patient or lesion, each of which counts as a patient: {alone}."]
+
+
 def _labelled_note(pool: Pool, cut: Cut, shares: Sequence[float]) -> list[str]:
     """Return a note where sites see more labels than asked for; empty if none does."""
     wanted = 0.0
@@ -172,9 +184,9 @@ def _labelled_note(pool: Pool, cut: Cut, shares: Sequence[float]) -> list[str]:
 
 
 def _notes(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> list[str]:
-    """Return what a person should know of the cut."""
+    """Return what a person should know of the cut, without the pool's own notes."""
     spec: dict[str, Any] = pool.data_spec()
-    notes = list(pool.notes)
+    notes = []
     for kind, part in (
         ("file of several frames", pool.rendering.frames),
         ("volume", pool.rendering.slices),
