@@ -151,6 +151,23 @@ def test_what_judges_a_study_stays_as_it_was_when_its_lines_were_recorded(
         require_as_recorded(study_of(**changes), tmp_path, lines)
 
 
+@pytest.mark.parametrize("part", ["rows", "variants"])
+def test_titles_that_rows_or_variants_exchange_are_noticed(part: str, tmp_path: Path) -> None:
+    """Tables would show the values of one as those of the other."""
+    parts: dict[str, dict[str, Any]] = {"rows": SPLIT["rows"], "variants": SHARES}
+    lines = lines_of(study_of(**{**SPLIT, **parts}))
+    first, second, *_ = parts[part].items()
+    exchanged = {
+        **parts[part],
+        first[0]: {**first[1], "title": second[1]["title"]},
+        second[0]: {**second[1], "title": first[1]["title"]},
+    }
+    study = study_of(**{**SPLIT, **parts, part: exchanged})
+    with pytest.raises(ConfigError, match="to be the title of this row, as when it was recorded"):
+        require_as_recorded(study, tmp_path, lines)
+    require_as_recorded(study, tmp_path, {cell: replace(lines[cell], title="") for cell in lines})
+
+
 def test_the_variant_that_a_claim_without_one_is_on_stays_the_first(tmp_path: Path) -> None:
     """It is that of the first place, so another order would be another claim."""
     claim = {"row": "upper", "than": "lower", "metric": "accuracy", "direction": "higher"}

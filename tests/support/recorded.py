@@ -118,6 +118,7 @@ def reference(
             reference=kind,
             settings=settings,
             audit="",
+            title="",
             best_round={},
             best_val=None,
         )

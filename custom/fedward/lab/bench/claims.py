@@ -77,23 +77,27 @@ def _bounds_and_seeds(study: Study) -> dict[str, object]:
 
 
 def recorded_under(study: Study, record: Record) -> Record:
-    """Return a new line with the digests of what its study claims and is judged by."""
-    return replace(record, claims=claims_digest(study), judged_by=judged_by(study))
+    """Return a new line with its title, and digests of what its study claims and is judged by."""
+    title = "" if record.reference else study.name_of(record.variant, record.row)
+    return replace(record, claims=claims_digest(study), judged_by=judged_by(study), title=title)
 
 
 def require_as_recorded(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
-    """Refuse claims, and what :func:`judged_by` covers, that were changed after the runs.
+    """Refuse claims, titles, and what :func:`judged_by` covers, that were changed after the runs.
+
+    A row or variant may get a new title, but none under which another one was recorded.
 
     Args:
         study: as its file has it.
         file: of the recorded lines.
         records: the lines. Older ones keep their claims alone, or claims, bounds, seeds and
-            metrics.
+            metrics, or all but their titles.
 
     Raises:
         ConfigError: a line was recorded under others than the study has now.
     """
     _require_claims(study, file, records)
+    _require_titles(study, file, records)
     accepted = ("", _judged_by_before_rows(study), judged_by(study))
     for cell, record in records.items():
         if record.judged_by not in accepted:
@@ -118,6 +122,24 @@ def _require_claims(study: Study, file: Path, records: Mapping[Cell, Record]) ->
                 "lines, and run the study again.",
                 expected="a result recorded under the claims of the study",
                 found="one recorded under others" if record.claims else "one without claims",
+            )
+
+
+def _require_titles(study: Study, file: Path, records: Mapping[Cell, Record]) -> None:
+    """Refuse titles that rows or variants have exchanged, with which tables would be untrue."""
+    titles = {
+        (variant, row): study.name_of(variant, row)
+        for variant in study.variants
+        for row in study.rows_of(variant)
+    }
+    for cell, record in records.items():
+        title = titles.get((cell.variant, cell.row))
+        if record.title != title and record.title in titles.values():
+            raise ConfigError(
+                f"{file}, {cell}",
+                "Put back the titles of rows and variants, or choose titles that none of them had.",
+                expected=f"{record.title!r} to be the title of this row, as when it was recorded",
+                found=f"it as the title of another, and {title!r} here",
             )
 
 

@@ -303,9 +303,14 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         runs = runs_of(cell)
         if not runs:
             continue
-        # Which images a run used, and what was claimed and judged, only the study knows.
+        # Which images a run used, its title, and what was claimed and judged, only the study knows.
         drawn = Drawn(kept.cut, kept.repetition)
-        found = replace(record(cell, runs, drawn), claims=kept.claims, judged_by=kept.judged_by)
+        found = replace(
+            record(cell, runs, drawn),
+            claims=kept.claims,
+            judged_by=kept.judged_by,
+            title=kept.title,
+        )
         of_runs = _as_far_as_kept(found, kept)
         if of_runs != kept:
             fields = asdict(of_runs)

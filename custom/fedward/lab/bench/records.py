@@ -148,6 +148,8 @@ class Record:
     """Digest of the study's claims when this was recorded; empty: it had none."""
     judged_by: str = ""
     """Digest of what judged the study when this was recorded; empty if older."""
+    title: str = ""
+    """What the study called the row then, behind its variant; empty if older, and of references."""
 
     @property
     def cell(self) -> Cell:
