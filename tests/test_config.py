@@ -128,6 +128,13 @@ def test_an_experiment_without_options_is_read_only_too() -> None:
         Experiment(method="ssfl").options["threshold"] = 0.5  # type: ignore[index]
 
 
+def test_a_job_file_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    """One of the two values would get lost."""
+    (tmp_path / "job.json").write_text('{"method": "fedavg", "seed": 3, "seed": 4}')
+    with pytest.raises(ConfigError, match="found a key that comes twice: 'seed'"):
+        load_experiment(str(tmp_path / "job.json"))
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
     experiment = JOBS[name]()

@@ -15,6 +15,7 @@ from fedward.methods import settings_of
 from fedward.methods.settings import changed as changed_setting
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
+from fedward.text import unique_keys
 from fedward.yaml_text import read_yaml
 
 SETTING_HELP = (
@@ -376,7 +377,7 @@ def _base(job: str) -> Experiment:
             _set(raw, key, value)
         return Experiment.parse(raw, f"job {job}")
     try:
-        raw = json.loads(Path(job).read_text(encoding="utf-8"))
+        raw = json.loads(Path(job).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except (OSError, ValueError) as error:
         suggestion = did_you_mean(job, [*JOBS, *METHODS.names()])
         if suggestion and not Path(job).exists():

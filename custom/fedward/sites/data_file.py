@@ -7,6 +7,7 @@ from typing import Any
 
 from fedward.errors import DataError, offered, option, reason_of, setting
 from fedward.sites.files import read_content
+from fedward.text import unique_keys
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -42,13 +43,13 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     """Return the description in a folder of site files; None if there is none.
 
     Raises:
-        DataError: the file cannot be read, or is not a JSON object.
+        DataError: the file cannot be read, is not a JSON object, or has a key twice.
     """
     path = folder / DATA_FILE
     if not path.exists():
         return None
     try:
-        content = json.loads(read_content(path).decode("utf-8"))
+        content = json.loads(read_content(path).decode("utf-8"), object_pairs_hook=unique_keys)
     except (OSError, ValueError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):

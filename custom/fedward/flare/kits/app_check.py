@@ -26,6 +26,7 @@ from fedward.flare.jobs.configurations import (
     client_config,
     server_config,
 )
+from fedward.text import unique_keys
 
 CONFIG_FOLDER = "config"
 """The one folder of an app."""
@@ -158,7 +159,9 @@ def _sizes(app: Path) -> dict[str, int | None]:
 def _check_configuration(app: Path, side: JobSide) -> None:
     file = f"{CONFIG_FOLDER}/{CONFIGURATION_OF[side]}"
     try:
-        content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        content = json.loads(
+            (app / file).read_text(encoding="utf-8"), object_pairs_hook=unique_keys
+        )
         problem = _differences(content, side)
     except (OSError, ValueError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -170,13 +173,6 @@ def _check_configuration(app: Path, side: JobSide) -> None:
         raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
     if problem:
         raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key that comes twice")
-    return content
 
 
 def _differences(content: Any, side: JobSide) -> str:

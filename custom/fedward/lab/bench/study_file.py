@@ -10,6 +10,7 @@ from fedward.faults import explain, names_in
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import METRICS, Cell, Claim, Row, Variant
 from fedward.methods import method_of
+from fedward.text import unique_keys
 
 
 def read_study(file: Path) -> Study:
@@ -20,7 +21,7 @@ def read_study(file: Path) -> Study:
             method, or rounds are chosen by a metric that no line records, or by several rules.
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
         study = Study.model_validate(content)
     except ValidationError as error:
         fields = [*names_in(Study), *names_in(Row), *names_in(Variant), *names_in(Claim)]
@@ -29,7 +30,7 @@ def read_study(file: Path) -> Study:
         raise ConfigError(
             f"study {file}",
             "Name a file such as those in benchmarks/studies, or repair it.",
-            expected="a JSON file",
+            expected="a JSON file, each key once",
             found=reason_of(error),
         ) from None
     unused = study.unused({})
