@@ -592,6 +592,30 @@ def test_a_page_is_written_between_its_lines_and_checked(
         check_page(page, study_file, results, [results])
 
 
+def test_a_file_with_bytes_that_are_no_text_is_named(
+    file: Path, study_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    results = results_of(file)
+    page.write_text("<!-- study tiny -->\n<!-- end tiny -->\n")
+    write_page(page, study_file, results, [results])
+    for damaged in (page, tmp_path / "tables" / "tiny.md", tmp_path / "tiny.svg"):
+        content = damaged.read_bytes()
+        damaged.write_bytes(content + b"\xff")
+        with pytest.raises(ConfigError, match=re.escape(f"{damaged}")):
+            check_page(page, study_file, results, [results])
+        damaged.write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=r"page .*none\.md: expected a page in markdown, found no"
+    ):
+        check_page(tmp_path / "none.md", study_file, results, [results])
+    (tmp_path / "damaged.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(
+        RunError, match=r"damaged\.jsonl: .* found bytes that are not text in UTF-8"
+    ):
+        read_records(tmp_path / "damaged.jsonl")
+
+
 BEGIN, END = "<!-- study tiny -->", "<!-- end tiny -->"
 
 

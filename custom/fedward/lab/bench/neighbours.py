@@ -6,14 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedward.lab.bench.claims import require_as_recorded
+from fedward.lab.bench.page import read_page
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.study_file import read_study
 
 
 def studies_on(page: Path) -> list[str]:
-    """Return the names of the studies whose tables stand on a page, in its order."""
-    return re.findall(r"<!-- study (\S+) -->", page.read_text(encoding="utf-8"))
+    """Return the names of the studies whose tables stand on a page, in its order.
+
+    Raises:
+        ConfigError: the page cannot be read.
+    """
+    return re.findall(r"<!-- study (\S+) -->", read_page(page))
 
 
 def neighbours(study_file: Path, results_file: Path) -> dict[str, Results]:

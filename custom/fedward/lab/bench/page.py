@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of
 from fedward.lab.bench.curves import has_curves, has_level_lines, shown_rows
 from fedward.lab.bench.forest import baseline_of, groups_of
 from fedward.lab.bench.in_short import in_short
@@ -17,6 +17,19 @@ from fedward.lab.bench.pictures import figures, is_as_written, write_figure
 from fedward.lab.bench.results import Results
 from fedward.lab.bench.shortcomings import shortcomings
 from fedward.lab.bench.tables import further_tables, value_table
+
+
+def read_page(page: Path) -> str:
+    """Return the text of a page; ConfigError if it cannot be read."""
+    try:
+        return page.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"page {page}",
+            "Name a page that is there, or restore it.",
+            expected="a page in markdown",
+            found=reason_of(error),
+        ) from None
 
 
 def write_page(
@@ -33,9 +46,10 @@ def write_page(
             them.
 
     Raises:
-        ConfigError: the page lacks one of the lines, has it twice, or has them in another order.
+        ConfigError: the page cannot be read, lacks one of the lines, has it twice, or has them in
+            another order.
     """
-    text = page.read_text(encoding="utf-8")
+    text = read_page(page)
     new_text = _replaced(page, text, study.stem, block(study, results, studies_on_page))
     for figure in figures(results, page, study.stem, caption(results)):
         write_figure(figure)
@@ -52,7 +66,7 @@ def check_page(
 
     Arguments are those of :func:`write_page`.
     """
-    text = page.read_text(encoding="utf-8")
+    text = read_page(page)
     further = _further_page(page, study)
     expected_texts = {
         page: _replaced(page, text, study.stem, block(study, results, studies_on_page)),
@@ -61,7 +75,7 @@ def check_page(
     wrong = [
         path
         for path, expected_text in expected_texts.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != expected_text
+        if not path.exists() or path.read_text("utf-8", errors="replace") != expected_text
     ]
     for figure in figures(results, page, study.stem, caption(results)):
         if not is_as_written(figure):

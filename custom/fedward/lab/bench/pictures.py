@@ -93,7 +93,8 @@ def is_as_written(figure: Figure) -> bool:
     """
     if not figure.plotted or not figure.file.exists():
         return not figure.plotted and not figure.file.exists()
-    before, *digests_and_after = _DIGESTS.split(figure.file.read_text(encoding="utf-8"))
+    text = figure.file.read_text(encoding="utf-8", errors="replace")
+    before, *digests_and_after = _DIGESTS.split(text)
     if len(digests_and_after) != 3:
         return False
     shown, of_the_rest, after = digests_and_after

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, V
 from fedward import private
 from fedward.config import Experiment
 from fedward.disk import replacing
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, reason_of
 from fedward.evaluation.selection import mean
 from fedward.faults import faults
 from fedward.lab.bench.reference import Reference
@@ -279,13 +279,19 @@ def read_records(file: Path) -> dict[Cell, Record]:
     """Return the kept results by their cells; empty if there is no file.
 
     Raises:
-        RunError: a line is broken, lacks a part, or has a field that fedward does not know, or two
-            lines are of one cell.
+        RunError: the file cannot be read; a line is broken, lacks a part, or has a field that
+            fedward does not know; or two lines are of one cell.
     """
     records: dict[Cell, Record] = {}
     if not file.exists():
         return records
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise RunError(
+            f"{file}", "Restore the file.", expected="lines of results", found=reason_of(error)
+        ) from None
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             record = _LINES.validate_json(line)
         except ValidationError as error:
