@@ -679,6 +679,7 @@ def test_the_command_shows_and_verifies(
         (["--verify", "--variants", "all"], "bench --verify: .* found --variants"),
         (["--verify", "--page", "page.md", "--seeds", "1"], "bench --page: .* found --seeds"),
         (["--verify", "--set", "learning_rat=0.5"], "method has, found learning_rat"),
+        (["--verify", "--set", "seed=3"], "no seed, which is that of the repetition, found seed=3"),
         (["--show", "--verify"], "found --show and --verify"),
         (["--cost", "--page", "page.md"], "found --cost and --page"),
     ],

@@ -135,6 +135,17 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
             "labels of b without sites: those of synthetic images cannot be bought",
         ),
         ({"seeds": []}, "seeds"),
+        ({"seeds": [1, 2, 1]}, "seeds or doubled 1, 2, 1, not each once"),
+        ({"doubled": [11, 11]}, "seeds or doubled 11, 11, not each once"),
+        ({"settings": {"seed": 3}}, "settings with a seed, which is that of the repetition"),
+        (
+            {"rows": {"lower": {**ROWS["lower"], "settings": {"seed": 3}}}},
+            "settings with a seed, which is that of the repetition",
+        ),
+        (
+            {"variants": {"v": {"title": "v", "settings": {"seed": 3}}}},
+            "settings with a seed, which is that of the repetition",
+        ),
         ({"metrics": []}, "metrics"),
         ({"metrics": ["acuracy"]}, "metrics acuracy, not some of accuracy"),
         ({"metrics": ["accuracy", "accuracy"]}, "each of them once"),

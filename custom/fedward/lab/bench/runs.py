@@ -10,7 +10,7 @@ from typing import TypeAlias
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.disk import make_folder
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, option
 from fedward.lab.bench.bought import files_with_bought_labels
 from fedward.lab.bench.claims import recorded_under
 from fedward.lab.bench.recording import record
@@ -78,8 +78,8 @@ class Bench:
         One seed runs after the other, so that a study that is stopped has whole repetitions.
 
         Raises:
-            ConfigError: a run in ``out`` has other settings, first weights or images, or
-                ``changes`` has a setting that no row's method has.
+            ConfigError: a run in ``out`` has other settings, first weights or images; or see
+                :meth:`require_known_changes`.
             RunError: a site failed in a run.
         """
         self.require_known_changes()
@@ -118,7 +118,14 @@ class Bench:
         return after
 
     def require_known_changes(self) -> None:
-        """Raise ConfigError if ``changes`` has a setting that no row's method has."""
+        """Raise ConfigError if ``changes`` has the seed, or a setting that no row's method has."""
+        if "seed" in self.changes:
+            raise ConfigError(
+                "fedward bench --set",
+                f"Name seeds with {option('seeds')}.",
+                expected="no seed, which is that of the repetition",
+                found=f"seed={self.changes['seed']}",
+            )
         unused = self.study.unused(self.changes)
         if unused:
             raise ConfigError(

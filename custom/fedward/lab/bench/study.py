@@ -155,6 +155,21 @@ class Study(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _has_the_seeds_of_repetitions_alone(self) -> "Study":
+        of_rows = [row.settings for row in self.rows.values()]
+        of_variants = [variant.settings for variant in self.variants.values()]
+        if any("seed" in settings for settings in (self.settings, *of_rows, *of_variants)):
+            raise ValueError("settings with a seed, which is that of the repetition")
+        return self
+
+    @model_validator(mode="after")
+    def _names_each_seed_once(self) -> "Study":
+        for seeds in (self.seeds, self.doubled):
+            if len(set(seeds)) < len(seeds):
+                raise ValueError(f"seeds or doubled {', '.join(map(str, seeds))}, not each once")
+        return self
+
+    @model_validator(mode="after")
     def _doubles_seeds_that_it_has(self) -> "Study":
         unknown = sorted(set(self.doubled) - set(self.seeds))
         if unknown:
