@@ -233,7 +233,19 @@ def test_a_column_that_is_named_twice_is_refused(clinic, tmp_path, capsys):
     words = ["partition", f"{clinic / 't.csv'}", "--sites", "2", "--out", f"{tmp_path / 's'}"]
     for more in (["sex=female", "sex=male"], ["sex=female", "--subgroups", "sex=male"]):
         assert cli.main([*words, "--subgroups", *more]) == 2
-        assert "each column once, found sex several times" in capsys.readouterr().err
+        assert "each once, found sex several times" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "first", "second"),
+    [("labels", "A=x", "A=y"), ("titles", "A=x", "A=y"), ("columns", "group=age", "group=sex")],
+)
+def test_what_has_two_values_is_refused(clinic, tmp_path, capsys, option, first, second):
+    """One of them would get lost."""
+    words = ["partition", f"{clinic / 't.csv'}", "--sites", "2", "--out", f"{tmp_path / 's'}"]
+    assert cli.main([*words, f"--{option}", first, second]) == 2
+    repeated = first.partition("=")[0]
+    assert f"--{option}: expected each once, found {repeated} several" in capsys.readouterr().err
 
 
 def test_columns_that_look_like_options_and_groups_with_commas_come_back(clinic):

@@ -32,7 +32,12 @@ def _partition(options: argparse.Namespace) -> int:
     from fedward.lab.partition.wanted import Wanted
 
     labels = [name for purpose, name in options.columns if purpose == "label"]
-    _refuse_repeated([name for name, _ in options.subgroups])
+    for name, pairs in (("titles", options.titles), ("labels", options.labels)):
+        _refuse_repeated(name, pairs, "Write each with one class or title.")
+    columns = [(purpose, name) for purpose, name in options.columns if purpose != "label"]
+    _refuse_repeated("columns", columns, "Only labels may be in several columns.")
+    together = f"Write all groups of a column together, as in {option('subgroups', 'sex=F,M')}."
+    _refuse_repeated("subgroups", options.subgroups, together)
     wanted = Wanted(
         sites=options.sites,
         by=options.by,
@@ -69,15 +74,13 @@ def _partition(options: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_repeated(columns: Sequence[str]) -> None:
-    """Raise ConfigError if a column of subgroups is named twice, perhaps for its second group."""
-    repeated = [name for name, number in Counter(columns).items() if number > 1]
+def _refuse_repeated(name: str, pairs: Sequence[tuple[str, object]], remedy: str) -> None:
+    """Raise ConfigError if an option names something with two values: one would get lost."""
+    counts = Counter(first for first, _ in pairs)
+    repeated = [first for first, number in counts.items() if number > 1]
     if repeated:
         raise ConfigError(
-            option("subgroups"),
-            f"Write all groups of a column together, as in {option('subgroups', 'sex=F,M')}.",
-            expected="each column once",
-            found=f"{listed(repeated)} several times",
+            option(name), remedy, expected="each once", found=f"{listed(repeated)} several times"
         )
 
 
