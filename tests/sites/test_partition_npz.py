@@ -487,6 +487,14 @@ def test_a_column_of_a_wrong_length_is_refused_with_all_others(tmp_path):
     assert "mean" not in pool.columns
 
 
+@pytest.mark.parametrize("groups", [np.arange(89), np.zeros((90, 2), int), np.array(1)])
+def test_groups_that_are_not_one_for_each_image_are_refused(tmp_path, groups):
+    """Each image would count as a patient."""
+    found = r"a value for each image: 90 in groups, found .* in groups\. Write these arrays again"
+    with pytest.raises(DataError, match=found):
+        read_npz(pooled(tmp_path, groups=groups))
+
+
 def test_files_of_another_cut_are_kept(tmp_path):
     file = grey(tmp_path)
     out = tmp_path / "sites"

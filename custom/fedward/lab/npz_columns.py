@@ -38,7 +38,8 @@ class NpzColumns:
 
     Every split has arrays of its own, as ``train_patient`` and ``test_patient`` of the column
     ``patient``. An array is a column if it has the shape (N,) or (N, 1), for the N labels of its
-    split, in one split at least. Splits may lack a column.
+    split, in one split at least. So is one that is called as those of groups, whatever its shape:
+    without it images of one patient might be in training and in test. Splits may lack a column.
 
     Args:
         path: of the file.
@@ -73,7 +74,8 @@ class NpzColumns:
         self._arrays = {
             name: arrays
             for name, arrays in candidates.items()
-            if any(self._fits(prefix, array) for prefix, array in arrays.items())
+            if is_of_groups(name)
+            or any(self._fits(prefix, array) for prefix, array in arrays.items())
         }
         """Column -> prefix -> array, which may be of a wrong length in some splits."""
         self._refuse_gigabytes()
