@@ -48,6 +48,7 @@ MOST_CLASSES = 1000
 LONGEST_CLASS = 200
 """Characters of a class's name."""
 _LONGEST_TITLE = 60
+EXPECTED_TITLE = f"1 to {_LONGEST_TITLE} printable characters"
 """Characters of a class's title."""
 
 
@@ -55,6 +56,11 @@ class _Frozen(BaseModel):
     """A model whose fields cannot be set again, and that accepts no unknown field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def is_title(text: str) -> bool:
+    """Return whether a text may be what a class stands for on pages: :data:`EXPECTED_TITLE`."""
+    return 1 <= len(text) <= _LONGEST_TITLE and text.isprintable()
 
 
 class DataSpec(_Frozen):
@@ -132,8 +138,8 @@ class DataSpec(_Frozen):
             raise ValueError(f"{unknown[0][:80]!r} is not one of the classes")
         titles = {name: title for name, title in titles.items() if name in classes}
         for title in titles.values():
-            if not (1 <= len(title) <= _LONGEST_TITLE and title.isprintable()):
-                raise ValueError(f"titles have 1 to {_LONGEST_TITLE} printable characters")
+            if not is_title(title):
+                raise ValueError(f"titles have {EXPECTED_TITLE}")
         return FrozenMapping(titles)
 
     @field_validator("card")

@@ -515,6 +515,13 @@ def test_files_of_another_cut_are_kept(tmp_path):
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
+@pytest.mark.parametrize("title", ["", "x" * 61, "two\nlines"])
+def test_a_title_that_no_run_would_take_is_refused(tmp_path, title):
+    with pytest.raises(ConfigError, match="expected titles of 1 to 60 printable characters"):
+        partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=2, titles={"0": title}))
+    assert not (tmp_path / "sites" / "data.json").exists()
+
+
 def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grey(tmp_path)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from fedward.config import EXPECTED_TITLE, is_title
 from fedward.errors import ConfigError, in_shell, listed, most_like, option
 from fedward.lab.partition.all_sites import Division, all_sites
 from fedward.lab.partition.better_cut import better_cut
@@ -87,7 +88,7 @@ def _with_left_over(pool: Pool, division: Division) -> Pool:
 
 
 def _data_file(pool: Pool, wanted: Wanted) -> str:
-    """Return the content of ``data.json``; ConfigError for a title of a class that is not there."""
+    """Return the content of ``data.json``; ConfigError as :func:`_titles`."""
     spec = pool.data_spec()
     if wanted.titles:
         spec["titles"] = _titles(pool, wanted)
@@ -104,7 +105,7 @@ def _command_anywhere(source: Path, out: Path, wanted: Wanted) -> str:
 
 
 def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
-    """Return the titles of classes, all of which the data set must have."""
+    """Return the titles of classes; ConfigError if a class is not there, or a title no title."""
     unknown = [name for name in wanted.titles if name not in pool.classes]
     if unknown:
         raise ConfigError(
@@ -113,6 +114,14 @@ def _titles(pool: Pool, wanted: Wanted) -> dict[str, str]:
             expected=f"classes ({listed(pool.classes)})",
             found=", ".join(unknown),
         )
+    for title in wanted.titles.values():
+        if not is_title(title):
+            raise ConfigError(
+                option("titles"),
+                "Write for example MEL=melanoma.",
+                expected=f"titles of {EXPECTED_TITLE}",
+                found=f"{title!r:.100}",
+            )
     return dict(wanted.titles)
 
 
