@@ -149,6 +149,19 @@ def test_named_splits_are_kept_and_others_refused(tmp_path):
     assert set(pool.splits) == {"train"}
 
 
+def test_the_only_two_labels_are_most_likely_two_classes_however_alike_they_are(tmp_path):
+    """With one class alone the command that is proposed would be refused again."""
+    rows = [["image", "label"]]
+    for number in range(40):
+        picture(tmp_path / f"{number}.png", number)
+        rows.append([f"{number}.png", "Aa"[number % 2]])
+    source = table(tmp_path / "t.csv", rows)
+    with pytest.raises(DataError, match=r"A \(20\) beside a \(20\)") as caught:
+        partition(source, tmp_path / "out", Wanted(sites=2))
+    proposed = f"{caught.value}".splitlines()[-1]
+    assert proposed.endswith(f"--sites 2 --labels a=a A=A --out {tmp_path / 'out'}")
+
+
 def test_a_patient_in_two_splits_of_a_csv_is_refused(tmp_path):
     picture(tmp_path / "a.png", 1)
     picture(tmp_path / "b.png", 2)

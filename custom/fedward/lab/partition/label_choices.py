@@ -155,12 +155,15 @@ def _likely_meanings(
 ) -> dict[str, str]:
     """Return what a person most likely decides, so that two classes are left where there are two.
 
-    ``+`` and ``-`` are two classes, although ``-`` alone would be no label.
+    ``+`` and ``-`` are two classes, although ``-`` alone would be no label; and so are ``A`` and
+    ``a`` if there is no third one.
     """
     meanings = open_texts.meanings()
-    left = {choices.meanings.get(text, meanings.get(text, text)) for text in counts} - {""}
-    if len(left) < 2:
-        meanings |= {text: text for text in open_texts.unknown}
+    alike = [text for texts in open_texts.alike for text in texts]
+    for texts in (open_texts.unknown, alike):
+        left = {choices.meanings.get(text, meanings.get(text, text)) for text in counts} - {""}
+        if len(left) < 2:
+            meanings |= {text: text for text in texts}
     return meanings
 
 
