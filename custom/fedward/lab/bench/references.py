@@ -48,9 +48,6 @@ class _Classifier(Protocol):
     def fit(self, x: Values, y: Classes) -> Any:
         """Learn from inputs (N, D) and their classes (N,)."""
 
-    def predict(self, x: Values) -> Classes:
-        """Return the classes of inputs (N, D)."""
-
 
 @dataclass(frozen=True)
 class SiteImages:
@@ -254,10 +251,6 @@ class _OnlyClass:
 
     def fit(self, x: Values, y: Classes) -> None:
         """Do nothing."""
-
-    def predict(self, x: Values) -> Classes:
-        """Return the one class for each of the inputs (N, D)."""
-        return np.full(len(x), self.classes_[0])
 
     def predict_proba(self, x: Values) -> Values:
         """Return (N, 1) of 1."""
