@@ -42,8 +42,9 @@ class Claims:
         - Images: as many as in the site's first answer, give or take a tenth.
         - Labels that no query brought: as many as in its first answer, give or take a tenth of the
           images in that answer. All labels together: at most those and what queries ask for.
-        - Label counts: there for each task of a job that buys labels, and nowhere else. Each is at
-          most as large as the number of images; bought labels are at most as many as labels.
+        - Label counts: there for each task of a job that buys labels, and nowhere else. Bought
+          labels are at most as many as labels. Images asked about, those that wait, and those that
+          nobody could tell are each at most as many as images.
 
         Args:
             answer: an answer that has passed the checks of the wire list.
