@@ -344,7 +344,7 @@ def test_leaks_between_sites_dark_images_and_unused_columns_are_counted(tmp_path
     text = " ".join(capsys.readouterr().out.split())
     assert "All sites together: LEAK: 1 picture is in several of" in text
     assert f"All sites together: {contradiction}" in text
-    assert text.endswith(f"Next: mend this, and call fedward doctor {sites} again")
+    assert text.endswith("Next: mend the faults above, and call fedward doctor again.")
     picture(tmp_path / "s2-0.png", 777)
     assert cli.main(words) == 0
     assert capsys.readouterr().out.splitlines()[-1] == (

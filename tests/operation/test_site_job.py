@@ -13,6 +13,7 @@ from fedward.sites import Images, SiteData
 from fedward.sites.data import Annotation
 
 CLASSES = ("A", "B")
+AFTER_FAULTS = "Next: mend the faults above, and call fedward doctor again."
 
 
 def images(split: str, *counts: int) -> Images:
@@ -126,13 +127,16 @@ def test_what_comes_next_is_said_of_the_job_that_was_named(
     assert capsys.readouterr().out.splitlines()[-1] == (
         "Next: fedward run ssfl --site-files sites"
     ), "with all labels shown, fedavg is proposed where no job is named"
+    Path("sites/site-2.yaml").write_text("kind: npz")
+    assert cli.main([*words[:2], "--classes", "A", "B", "C", "--image-size", "28"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Next: fedward doctor sites --classes A B C --image-size 28"
+    ), "the other file is wrong, and its images are used as these were"
+    Path("sites/site-2.yaml").unlink()
     Path("site.npz").unlink()
     assert cli.main(words) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "Next: mend this, and call fedward doctor sites/site-1.yaml --job jobs/ssfl again"
-    )
-    assert cli.main([*words[:2], "--classes", "A B", "C", "--image-size", "28"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "Next: mend this, and call fedward doctor sites/site-1.yaml --classes 'A B' C "
-        "--image-size 28 again"
-    )
+    assert capsys.readouterr().out.splitlines()[-1] == AFTER_FAULTS
+    assert cli.main([*words[:2], "--classes", "X", "Y"]) == 1
+    text = capsys.readouterr().out
+    assert "name the site's own (--classes A B C)" in " ".join(text.split())
+    assert text.splitlines()[-1] == AFTER_FAULTS, "the refused classes are not proposed again"

@@ -193,10 +193,9 @@ def _next_lines(
     """Return what to do after the doctor, which has examined these files."""
     from fedward.operation.next_step import next_after_doctor
 
-    subject = options.subject
-    same = _same_options(options)
     if status:
-        return [f"Next: mend this, and call fedward doctor {shlex.quote(f'{subject}')}{same} again"]
+        # Without the options of this call: they may be what is wrong.
+        return ["Next: mend the faults above, and call fedward doctor again."]
     run = ""
     if options.job:
         from fedward.operation.site_job import job_at, run_of
@@ -212,7 +211,7 @@ def _next_lines(
     if options.image_size:
         further += f" --set data.image_size={options.image_size}"
     nothing = _unmeasured(spec, files, seen)
-    return next_after_doctor(subject, spec, further, nothing, run, same)
+    return next_after_doctor(options.subject, spec, further, nothing, run, _same_options(options))
 
 
 def _same_options(options: argparse.Namespace) -> str:
