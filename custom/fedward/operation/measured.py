@@ -87,7 +87,7 @@ def _cure(spec: DataSpec, sites: Iterable[SiteData]) -> str:
     common = sum(number >= SMALLEST_COUNT for number in tested.values())
     if common >= fewest:
         return (
-            "Together the sites have enough: cut the data again into another folder, with "
+            "Cut the data again into another folder, with test images that are evaluated together: "
             f"{command('partition', option('evaluate-together', True))}."
         )
     needed = sorted([*totals.values(), 0, 0], reverse=True)[fewest - 1]
@@ -103,7 +103,7 @@ def _cure(spec: DataSpec, sites: Iterable[SiteData]) -> str:
             f"together: {command('partition', *together)}."
         )
     return (
-        f"Classes need 10 labelled {unit}s each or more, to train and to test: add images, or "
+        f"Add images until classes have 10 labelled {unit}s each or more, to train and to test, or "
         "evaluate the model elsewhere with fedward evaluate."
     )
 

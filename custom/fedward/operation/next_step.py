@@ -16,6 +16,7 @@ from fedward.sites.site_file import (
     named_sites,
     read_site_file,
 )
+from fedward.terminal import fold
 
 NO_LABELS = (
     "No site shows a label, so no job can train a classifier. Show some (labelled in the site "
@@ -152,4 +153,6 @@ def _measuring_lines(nothing: Unmeasured) -> list[str]:
     """Return what to do where a run would say nothing about its model, as the run says it."""
     if nothing.command:
         return [f"{nothing.problem}.", f"Next: {nothing.command}"]
-    return [f"{nothing.problem}.", f"Next: {nothing.cure[0].lower()}{nothing.cure[1:]}"]
+    instruction = f"Next: {nothing.cure[0].lower()}{nothing.cure[1:]}"
+    # In contrast to a command, nobody copies it in one piece.
+    return [f"{nothing.problem}.", "\n".join(fold(instruction))]
