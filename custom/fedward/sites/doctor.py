@@ -286,11 +286,20 @@ def run(
         if job:
             title, lines_of = job
             report = replace(report, job=(title, lines_of(report.data)))
-    except DataError as error:
-        lines = fold(f"Not usable. {error}")
-        if isinstance(error, TooManyRejectedError):
-            lines += _section(*_rejected_section(error.rejected))
+    except TooManyRejectedError as error:
+        # The reasons follow, each with all of its rows.
+        refusal = DataError(
+            error.problem,
+            error.remedy,
+            expected=error.expected,
+            found=f"{len({row.row for row in error.rejected})}",
+        )
+        lines = fold(f"Not usable. {refusal}")
+        lines += _section(*_rejected_section(error.rejected))
         print("\n".join(lines))
+        return 1
+    except DataError as error:
+        print("\n".join(fold(f"Not usable. {error}")))
         return 1
     if seen is not None:
         seen.pictures.extend(pictures(report.data))

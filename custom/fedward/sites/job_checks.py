@@ -134,10 +134,10 @@ def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], t
     if len(counted) <= file.max_rejected * total:
         return
     path = file.manifest if isinstance(file, ManifestSite) else file.file
+    classes = option("classes") if offered("classes") else "the job's data.classes"
     error = TooManyRejectedError(
         f"site {file.site}, {path}",
-        "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in "
-        "the site file.",
+        f"Fix the rows, the site's labels or {classes}, or raise max_rejected in the site file.",
         expected=f"at most {file.max_rejected:.0%} of {count(total, 'row')} unusable",
         found=f"{len(counted)}: {by_reason(counted)}",
     )
