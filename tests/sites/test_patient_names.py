@@ -21,7 +21,7 @@ from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.path_patients import patients_in_paths
 from fedward.sites.patient_names import patient_names, words_of
-from fedward.sites.site_csv import read_entries
+from fedward.sites.site_csv import read_rows
 from fedward.sites.site_file import read_site_file
 from fedward.sites.split import owners
 from fedward.sites.table_notes import group_notes
@@ -182,10 +182,8 @@ def test_a_hospital_draws_its_splits_by_patients_of_several_spellings(images, tm
     assert all(len(found) == 1 for found in places.values())
     assert {split for found in places.values() for _, split in found} == {"train", "val", "test"}
     # What counts patients, such as a survey, counts them once.
-    entries, _, _ = read_entries(
-        read_site_file(file), CLASSES, DataSpec(classes=CLASSES).label_kind
-    )
-    assert len({entry.group for entry in entries}) == PATIENTS
+    rows = read_rows(read_site_file(file), CLASSES, DataSpec(classes=CLASSES).label_kind)
+    assert len({entry.group for entry in rows.entries}) == PATIENTS
     assert len(set(groups_in(file).values())) == PATIENTS
 
 

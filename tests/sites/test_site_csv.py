@@ -11,7 +11,7 @@ from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.sites import Rejected, find_site_file, load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
-from fedward.sites.site_csv import read_entries
+from fedward.sites.site_csv import read_rows
 from fedward.sites.site_file import read_site_file
 
 SETS = ("labelled", "unlabelled", "val", "test")
@@ -420,12 +420,13 @@ def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
 
 def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
     spoil_missing(hospital)
-    rows, aside, total = read_entries(
-        read_site_file(hospital.write()), hospital.spec.classes, hospital.spec.label_kind
-    )
-    assert [row.sample_id for row in rows] == [row[0] for row in hospital.rows if row[0] != "s003"]
-    assert all(row.path.is_file() for row in rows)
-    assert ([row.row for row in aside], total) == ([5], 40)
+    file = read_site_file(hospital.write())
+    rows = read_rows(file, hospital.spec.classes, hospital.spec.label_kind)
+    with_a_file = [row[0] for row in hospital.rows if row[0] != "s003"]
+    assert [entry.sample_id for entry in rows.entries] == with_a_file
+    assert all(entry.path.is_file() for entry in rows.entries)
+    assert [row.row for row in rows.rejected_or_missing] == [5]
+    assert rows.total == 40
 
 
 def test_malformed_rows_count_as_unusable(hospital):
@@ -471,7 +472,7 @@ def test_encodings_and_delimiters(hospital, encoding, delimiter):
     for row in hospital.rows:
         row[3] = f"Müller {row[3]}"
     file = read_site_file(hospital.write(delimiter, encoding))
-    entries, _, _ = read_entries(file, hospital.spec.classes, hospital.spec.label_kind)
+    entries = read_rows(file, hospital.spec.classes, hospital.spec.label_kind).entries
     assert [entry.group for entry in entries] == [row[3] for row in hospital.rows]
 
 

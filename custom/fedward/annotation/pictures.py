@@ -24,7 +24,7 @@ from fedward.sites.images import open_file
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.npz import site_images
 from fedward.sites.rendering import PLAIN, Rendering, Window
-from fedward.sites.site_csv import Entry, read_entries
+from fedward.sites.site_csv import Entry, read_rows
 from fedward.sites.site_file import (
     ANY_SITE,
     ClassWords,
@@ -357,9 +357,9 @@ def _check_columns(file: ManifestSite) -> None:
 
 
 def _entries(file: ManifestSite, classes: Sequence[str], label_kind: LabelKind) -> list[Entry]:
-    entries, rejected, total = read_entries(file, classes, label_kind)
-    check_rejected(file, rejected, total)
-    return entries
+    rows = read_rows(file, classes, label_kind)
+    check_rejected(file, rows.rejected_or_missing, rows.total)
+    return rows.entries
 
 
 def _pictures_of_entries(entries: Sequence[Entry], file: ManifestSite) -> dict[str, _Picture]:

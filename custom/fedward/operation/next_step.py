@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.operation.measured import Unmeasured
-from fedward.sites.site_csv import read_entries
+from fedward.sites.site_csv import read_rows
 from fedward.sites.site_file import (
     SERVER,
     ManifestSite,
@@ -50,7 +50,7 @@ def training_of(site_file: Path, spec: DataSpec) -> Training:
         if file.indices is not None and not file.indices.get("train"):
             return Training(labelled=False, unlabelled=False)
         return Training(shows_some, hides_some, asks)
-    entries, _, _ = read_entries(file, spec.classes, spec.label_kind)
+    entries = read_rows(file, spec.classes, spec.label_kind).entries
     training = [entry for entry in entries if entry.split in ("", "train")]
     labelled = [entry for entry in training if entry.labelled]
     return Training(

@@ -8,7 +8,7 @@ from fedward.sites.decoding import open_with_pillow
 from fedward.sites.dicom_header import read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.npz import site_images
-from fedward.sites.site_csv import read_entries
+from fedward.sites.site_csv import read_rows
 from fedward.sites.site_file import ManifestSite, NpzSite
 from fedward.text import composed
 
@@ -48,8 +48,7 @@ def read_facts(
     if isinstance(file, NpzSite):
         return _of_arrays(file, label_kind)
     facts = dict[str, Fact]()
-    entries, _, _ = read_entries(file, classes, label_kind)
-    for entry in entries:
+    for entry in read_rows(file, classes, label_kind).entries:
         facts[entry.sample_id] = Fact(
             size=_size(entry.path),
             group=entry.group if file.columns.group else "",

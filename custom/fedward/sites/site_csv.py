@@ -27,7 +27,6 @@ from fedward.sites.written import read_label, words
 from fedward.text import count
 
 if TYPE_CHECKING:
-    from fedward.config import DataSpec
     from fedward.label_kinds import LabelKind
 
 
@@ -117,13 +116,6 @@ class SiteRows(NamedTuple):
         return sorted([*self.rejected, *missing])
 
 
-def load_manifest(
-    file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]
-) -> Listed:
-    """Read a site's rows, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
-    return load_images(read_rows(file, spec.classes, spec.label_kind), decode)
-
-
 def load_images(rows: SiteRows, decode: Callable[[Sequence[Path]], Decoded]) -> Listed:
     """Divide a site's rows into splits, and read their images by ``decode``.
 
@@ -176,22 +168,6 @@ def _listed_row(row: Entry | WithoutImage, image_parts: Sequence[str], file: Man
         group_of(row.cells[column], groups) for column, groups in file.subgroups.items()
     )
     return Row(row.sample_id, row.label, row.split, row.group, image_parts, subgroups)
-
-
-def read_entries(
-    file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind"
-) -> tuple[list[Entry], list[Rejected], int]:
-    """Read the CSV and check every row, without opening an image.
-
-    Returns:
-        The usable rows, whose files exist; the rejected rows; and the number of rows that the site
-        selects: both together, without rejected rows that do not count.
-
-    Raises:
-        DataError: the CSV cannot be used at all, or the selection is empty.
-    """
-    rows = read_rows(file, classes, label_kind)
-    return rows.entries, rows.rejected_or_missing, rows.total
 
 
 def read_rows(file: ManifestSite, classes: Sequence[str], label_kind: "LabelKind") -> SiteRows:

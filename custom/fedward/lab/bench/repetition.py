@@ -19,7 +19,7 @@ from fedward.sites.assemble import divide
 from fedward.sites.data import Decoded, SiteData
 from fedward.sites.decoding import Pixels
 from fedward.sites.npz import usable_rows
-from fedward.sites.site_csv import load_manifest
+from fedward.sites.site_csv import load_images, read_rows
 from fedward.sites.site_file import ManifestSite, read_site_file
 
 
@@ -58,7 +58,7 @@ def _without_images(site_file: Path, spec: DataSpec) -> SiteData:
     """Return a site's data as :func:`fedward.sites.load_site` does, with blank images."""
     file = read_site_file(site_file)
     if isinstance(file, ManifestSite):
-        rows = load_manifest(file, spec, _blank).rows
+        rows = load_images(read_rows(file, spec.classes, spec.label_kind), _blank).rows
     else:
         rows = usable_rows(file, spec)
     images = sum(len(row.parts) for row in rows)
