@@ -36,10 +36,10 @@ from fedward.sites.decoding import (
 )
 from fedward.sites.identifying import _fields, identifying_notes
 from fedward.sites.images import decode_file
+from fedward.sites.nifti import check_size
 from fedward.sites.npz import are_pictures, read_arrays
 from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.sites.stored_images import StoredArray, StoredImages
-from fedward.sites.volumes import check_size
 from nifti_files import body, nibabel, write
 
 HOSTILE = pytest.mark.proves(

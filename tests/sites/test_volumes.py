@@ -134,13 +134,14 @@ def test_a_background_that_is_not_finite_is_black(tmp_path, outside):
         assert np.abs(found[7] - upright).max() <= 0.5001
 
 
-def test_percentiles_of_a_scan_with_a_background_take_one_copy(tmp_path):
+def test_percentiles_of_a_scan_with_a_background_take_one_copy(tmp_path, monkeypatch):
     values = np.random.default_rng(0).normal(0, 1, (128, 128, 128)).astype(np.float32)
     values[:40] = np.nan
     volume = Volume(values, np.eye(4))
+    monkeypatch.setattr("fedward.sites.volumes.read_nifti", lambda path, most: volume)
     tracemalloc.start()
     try:
-        stack = open_stack(tmp_path, lambda path, most: volume, Slices(axis="axial"))
+        stack = open_stack(tmp_path / "scan.nii", Slices(axis="axial"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -284,11 +285,11 @@ def test_no_damage_ends_in_a_traceback_or_tells_the_header(tmp_path, caplog, cap
 
 
 def test_a_site_without_nibabel_is_told_what_to_install(tmp_path, monkeypatch):
-    from fedward.sites import volumes
+    from fedward.sites import nifti
 
     path = write(tmp_path / "x.nii", body())
     rendering = Rendering(slices=Slices())
-    volumes.nibabel.cache_clear()
+    nifti.nibabel.cache_clear()
     monkeypatch.setitem(sys.modules, "nibabel", None)
     with pytest.raises(Unreadable, match=r"fedward\[volumes\]"):
         decode_file(path, 16, 1, rendering)

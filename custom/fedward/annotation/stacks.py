@@ -11,8 +11,7 @@ from fedward.sites.decoding import count_pages, open_image
 from fedward.sites.dicom import count_frames, open_frame
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.rendering import Rendering, Window
-from fedward.sites.series import read_series
-from fedward.sites.volumes import Stack, open_stack, read_nifti
+from fedward.sites.volumes import Stack, open_stack
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ class Slices:
         if self._cached is None or self._cached[0] != path:
             # The last volume is freed before the next one takes memory.
             self._cached = None
-            read = read_series if path.is_dir() else read_nifti
-            stack = open_stack(path, read, self._rendering.slices, self._rendering.window)
+            stack = open_stack(path, self._rendering.slices, self._rendering.window)
             self._cached = (path, stack)
         return self._cached[1]

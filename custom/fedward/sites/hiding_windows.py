@@ -18,8 +18,7 @@ from fedward.sites.dicom import has_window, open_frames, window_of_values
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.leaks import file_of
 from fedward.sites.rendering import Frames, Rendering, Window
-from fedward.sites.series import read_series
-from fedward.sites.volumes import open_slices, read_nifti, window_of_volume
+from fedward.sites.volumes import open_slices, window_of_volume
 
 _LOOKED_AT = 16
 """Pictures of a kind, as hidden ones, that are opened in order to find another window."""
@@ -98,9 +97,8 @@ def _window_of_picture(path: Path, rendering: Rendering, used: Window | None) ->
         BadRow: it cannot be read.
     """
     if is_volume(path):
-        read = read_series if path.is_dir() else read_nifti
         slices = rendering.slices
-        return window_of_volume(path, read, slices, used) if slices else None
+        return window_of_volume(path, slices, used) if slices else None
     return window_of_values(path) if is_dicom(path) else None
 
 
@@ -111,8 +109,7 @@ def _shows(path: Path, rendering: Rendering, window: Window | None) -> bool:
     """
     try:
         if is_volume(path):
-            read = read_series if path.is_dir() else read_nifti
-            images = [image for _, image in open_slices(path, read, rendering.slices, window)]
+            images = [image for _, image in open_slices(path, rendering.slices, window)]
         else:
             one_frame = Frames(at_most=1)
             images = [image for _, image in open_frames(path, window, one_frame)]

@@ -14,8 +14,8 @@ from PIL import ExifTags, Image
 from fedward.sites.decoding import BadRow, check_pixels, open_with_pillow
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
+from fedward.sites.nifti import nifti_header
 from fedward.sites.rendering import Rendering, evenly
-from fedward.sites.volumes import nifti_header
 from fedward.text import count
 
 _LOOKED_AT = 200

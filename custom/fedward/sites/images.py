@@ -32,8 +32,7 @@ from fedward.sites.dicom import open_frames
 from fedward.sites.files import is_dicom, is_volume, series_files
 from fedward.sites.hiding_windows import Hidden, naming_window
 from fedward.sites.rendering import PLAIN, Rendering
-from fedward.sites.series import read_series
-from fedward.sites.volumes import open_slices, read_nifti
+from fedward.sites.volumes import open_slices
 
 _FORMAT = 9
 """Version of the cache: raise it when the same file would give other pixels."""
@@ -76,8 +75,7 @@ def open_parts(
     """
     with as_bad_row("a whole image"):
         if is_volume(path):
-            read = read_series if path.is_dir() else read_nifti
-            slices = open_slices(path, read, rendering.slices, rendering.window, neighbours)
+            slices = open_slices(path, rendering.slices, rendering.window, neighbours)
             for number, image in slices:
                 yield f"#{number}", image
         elif is_dicom(path):

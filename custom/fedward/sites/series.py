@@ -20,8 +20,8 @@ from fedward.sites.dicom_header import (
     voi_function,
 )
 from fedward.sites.files import is_dicom, series_files
+from fedward.sites.nifti import check_size
 from fedward.sites.rendering import Affine, Volume, Window
-from fedward.sites.volumes import check_size
 
 _TAGS = [
     "Rows",

@@ -3,69 +3,35 @@
 Messages from here repeat no text of a header: they may reach a log.
 """
 
-import logging
-import math
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Blank, Pixels, Unreadable, as_bad_row, as_image
+from fedward.sites.decoding import BadRow, Blank, Pixels, as_bad_row, as_image
+from fedward.sites.nifti import MASK, NO_PLACE, nibabel, read_nifti
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
+from fedward.sites.series import read_series
 from fedward.text import count
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 """Name of the slices -> axis of a volume in RAS that they are counted along."""
 _MOST_VOXELS = 2**28
 """Voxels of a volume at most, 1 GiB as float32: 512 x 512 x 1024."""
-_LONGEST_SIDE = 2**14
-"""Voxels along one axis at most: each slice takes time, however small it is.
-
-The longest CT scans have about 2,000 slices.
-"""
-_LONGEST_HEADER = 2**24
-"""Bytes of a NIfTI file before its voxels at most, which are unpacked to be passed over.
-
-They hold extensions, such as a copy of the DICOM headers.
-"""
-_SLICES_AT_ONCE = 32
-"""Slices of a file that are read at once."""
 _VALUES_AT_ONCE = 2**18
 """Values of which NaN are taken out at once."""
 _MOST_LABELS = 32
 """A volume with no more different values than this, all whole numbers, is taken for a mask."""
-_LABEL_INTENT = 1002
-"""NIfTI's code for a volume of labels."""
-_MASK = "expected a scan, found a mask: a few whole numbers alone"
-_NO_PLACE = "expected a header that says where right, front and head are, found none"
 _GREY_STEP = 25
 """Difference from which a grey counts as another one: a tenth of the 256 greys."""
 _LEAST_CONTENT = 0.02
 """A slice is almost empty if a smaller share of it differs from its median by a grey step."""
 
 
-@cache
-def nibabel() -> Any:
-    """Return nibabel, kept from repeating parts of a header in logs.
-
-    Raises:
-        Unreadable: it is not installed.
-    """
-    try:
-        import nibabel as library
-    except ImportError:
-        raise Unreadable("found a volume, and no nibabel: pip install 'fedward[volumes]'") from None
-    # Above the highest level, so that nothing is logged.
-    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL + 1)
-    return library
-
-
 def open_slices(
     path: Path,
-    read: Callable[[Path, int], Volume],
     slices: Slices | None,
     window: Window | None,
     neighbours: bool = False,
@@ -79,8 +45,6 @@ def open_slices(
 
     Args:
         path: the volume's file, or the folder of a DICOM series.
-        read: reads the volume, given the path and the most voxels that it may have:
-            :func:`read_nifti` or :func:`fedward.sites.series.read_series`.
         slices: which slices; None: volumes are refused.
         window: the site's window, mapped to 0..255 by DICOM's linear function; by default the
             window that all files of a series have in common, else percentiles of the volume.
@@ -98,7 +62,7 @@ def open_slices(
             "expected a 2D image, found a volume: to use it, write "
             "slices: {axis: axial, at_most: 16} into the site file (fedward partition --slices 16)"
         )
-    shown = open_stack(path, read, slices, window).shown()
+    shown = open_stack(path, slices, window).shown()
     used = [index for index, pixels in enumerate(shown) if not _almost_empty(pixels)]
     if not used:
         raise Blank(f"expected a scan, found {count(len(shown), 'slice')}, all almost empty")
@@ -142,136 +106,37 @@ class Stack(NamedTuple):
         return as_image(eight_bits(shown))
 
 
-def open_stack(
-    path: Path, read: Callable[[Path, int], Volume], slices: Slices, window: Window | None = None
-) -> Stack:
+def open_stack(path: Path, slices: Slices, window: Window | None = None) -> Stack:
     """Read all slices of a volume.
 
     Arguments and errors are those of :func:`open_slices`, except that slices may be almost empty.
     """
     with as_bad_row("a whole volume"):
-        volume = read(path, _MOST_VOXELS)
+        volume = _read(path)
         if _has_background(volume.values) and np.isnan(volume.values).all():
             raise BadRow("expected a scan, found no finite value")
         shown_as = (window, "LINEAR") if window else volume.window
         return _stack(_upright(volume, slices.axis), slices, shown_as)
 
 
-def window_of_volume(
-    path: Path, read: Callable[[Path, int], Volume], slices: Slices, window: Window | None
-) -> Window | None:
+def window_of_volume(path: Path, slices: Slices, window: Window | None) -> Window | None:
     """Return the window between the percentiles of a volume that is shown in another one.
 
     Arguments and errors are those of :func:`open_slices`. None: without the site's window the
     volume has none, and so is shown between its percentiles; or these are the same value.
     """
     with as_bad_row("a whole volume"):
-        volume = read(path, _MOST_VOXELS)
+        volume = _read(path)
         if (window or volume.window) is None or np.isnan(volume.values).all():
             return None
         low, high = _between_percentiles(volume.values, slices.percentiles)
         return ((low + high) / 2, high - low) if low < high else None
 
 
-def read_nifti(path: Path, most_voxels: int) -> Volume:
-    """Read a NIfTI file.
-
-    Raises:
-        BadRow: see :func:`open_slices`.
-        Exception: whatever nibabel raises for a damaged file.
-    """
-    try:
-        header, _ = nifti_header(path)
-        shape = header.get_data_shape()
-        # If the file stays open, a compressed file is not unpacked from its start for each part.
-        stored = nibabel().arrayproxy.ArrayProxy(path, header, keep_file_open=True)
-    except nibabel().spatialimages.HeaderDataError:
-        raise BadRow(
-            "expected a NIfTI header that is whole, found a field that cannot be, such as an "
-            "scl_inter that is not finite"
-        ) from None
-    if len(shape) < 3 or math.prod(shape[3:]) > 1:
-        remedy = "convert it to PNG"
-        if len(shape) > 3:
-            remedy = (
-                "a series over time or of directions is not read. Save one of its volumes as a "
-                "file of its own"
-            )
-        raise BadRow(f"expected a volume of three dimensions, found {_as_text(shape)}: {remedy}")
-    check_size(shape[:3], most_voxels)
-    if not header.get_data_offset() <= _LONGEST_HEADER:
-        raise BadRow(
-            f"expected voxels within the first {_LONGEST_HEADER} bytes, found vox_offset "
-            f"{header.get_data_offset()}: save it again without header extensions"
-        )
-    if header.get_data_dtype().kind not in "biuf":
-        raise BadRow(
-            "expected one real number a voxel, found colours or complex numbers: convert slices in "
-            "colour to PNG"
-        )
-    if int(header.get("intent_code", 0)) == _LABEL_INTENT:
-        raise BadRow(_MASK)
-    # Of a header without a place nibabel would make one up.
-    has_place = header["sform_code"] != 0 or header["qform_code"] != 0
-    affine = header.get_best_affine()
-    if not has_place or not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-12:
-        raise BadRow(_NO_PLACE)
-    # NIfTI stores x as the fastest axis; in the same order a part is copied as it lies in the file.
-    values = np.empty(shape[:3], np.float32, order="F")
-    # nibabel scales in double precision, so all slices at once would need three times the memory.
-    for start in range(0, shape[2], _SLICES_AT_ONCE):
-        part = slice(start, start + _SLICES_AT_ONCE)
-        # Further axes have length 1: reshape drops them.
-        values[:, :, part] = stored[:, :, part].reshape(values[:, :, part].shape)
-    if not np.isfinite(values).all():
-        # Tools that cut out the brain write such a background.
-        values[~np.isfinite(values)] = np.nan
-    return Volume(values, affine)
-
-
-def nifti_header(path: Path) -> tuple[Any, bool]:
-    """Return the header of a NIfTI file, and whether extensions follow it.
-
-    The extensions are not read: they may be of any length.
-
-    Raises:
-        BadRow: the file does not begin as NIfTI does.
-        Exception: whatever nibabel raises for a damaged file.
-    """
-    kinds = (nibabel().Nifti1Header, nibabel().Nifti2Header)
-    with nibabel().openers.ImageOpener(path) as file:
-        content = file.read(max(kind.single_vox_offset for kind in kinds))
-    for kind in kinds:
-        block = content[: kind.sizeof_hdr]
-        if kind.may_contain_header(block):
-            header = kind(block)
-            mark = content[kind.sizeof_hdr : kind.sizeof_hdr + 1]
-            has_room = header.get_data_offset() > kind.single_vox_offset
-            return header, has_room and mark not in (b"", b"\0")
-    raise BadRow("expected a NIfTI file, found one that begins otherwise: convert it to .nii.gz")
-
-
-def check_size(shape: tuple[int, ...], most_voxels: int) -> None:
-    """Refuse a volume of too many voxels, in all or along one axis.
-
-    Args:
-        shape: number of voxels along each axis.
-        most_voxels: number of voxels that a volume may have.
-
-    Raises:
-        BadRow: it has more, or none.
-    """
-    if not 0 < math.prod(shape) <= most_voxels:
-        raise BadRow(f"expected at most {most_voxels} voxels, found {_as_text(shape)}")
-    if max(shape) > _LONGEST_SIDE:
-        raise BadRow(
-            f"expected at most {_LONGEST_SIDE} voxels along an axis, found {_as_text(shape)}: cut "
-            "it into parts"
-        )
-
-
-def _as_text(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
+def _read(path: Path) -> Volume:
+    """Read a NIfTI file, or the DICOM series in a folder."""
+    read = read_series if path.is_dir() else read_nifti
+    return read(path, _MOST_VOXELS)
 
 
 def _upright(volume: Volume, axis: str) -> Values:
@@ -282,9 +147,9 @@ def _upright(volume: Volume, axis: str) -> Values:
             ``axis`` than axial are wanted.
     """
     if _is_mask(volume.values):
-        raise BadRow(_MASK)
+        raise BadRow(MASK)
     if volume.affine is None and axis != "axial":
-        raise BadRow(f"{_NO_PLACE}, and so only axis: axial")
+        raise BadRow(f"{NO_PLACE}, and so only axis: axial")
     affine = volume.affine
     if affine is None:
         # DICOM's usual axes: x grows to the patient's left, y to the back, z to the head.
