@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from fedward.annotation.levels import in_window, levels_of
 from fedward.errors import DataError
 from fedward.sites import decoding as reading
 from fedward.sites.caches import BUILDING, KEPT, building
@@ -78,8 +79,32 @@ def test_float_images_are_scaled_and_black_where_they_are_not_finite(tmp_path):
     expected = np.clip((values - low) / (high - low) * 255, 0, 255).round()
     assert np.array_equal(pixels, np.where(finite, expected, 0))
     values[:] = np.nan
-    with pytest.raises(BadRow, match="NaN or infinity alone"):
+    with pytest.raises(BadRow, match="NaN, infinity or transparent ones alone"):
         decode(save(tmp_path / "c.tif", Image.fromarray(values)), 16, 1)
+
+
+@pytest.mark.parametrize("kind", ["transparent", "not finite", "not finite, white is zero"])
+def test_deep_pixels_without_a_value_are_black_in_every_window(tmp_path, kind):
+    values = np.linspace(1000, 3000, 256).round().reshape(16, 16)
+    outside = np.zeros((16, 16), np.bool_)
+    outside[10:] = True
+    if kind == "transparent":
+        stored = np.where(outside, 65535, values).astype(np.uint16)
+        path = save(tmp_path / "a.png", Image.fromarray(stored), transparency=65535)
+    else:
+        stored = np.where(outside, np.nan, values).astype(np.float32)
+        tags = {262: 0} if "zero" in kind else {}
+        path = save(tmp_path / "a.tif", Image.fromarray(stored), tiffinfo=tags)
+    low, high = np.percentile(values[~outside], (1, 99))
+    shares = np.clip((values - low) / (high - low), 0, 1)
+    expected = np.where(outside, 0, (1 - shares if "zero" in kind else shares) * 255)
+    picture = open_image(path)
+    assert np.abs(np.asarray(picture) - expected).max() <= 0.51
+    levels = levels_of(path, picture, None)
+    assert (levels.centre, levels.width) == pytest.approx(((low + high) / 2, high - low))
+    first = np.asarray(in_window(path, (levels.centre, levels.width)))
+    assert np.abs(first - expected).max() <= 0.51
+    assert (np.asarray(in_window(path, (0.0, 10.0)))[outside] == 0).all()
 
 
 @pytest.mark.parametrize(

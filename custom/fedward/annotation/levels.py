@@ -16,6 +16,7 @@ from fedward.sites.decoding import (
     open_image,
     open_with_pillow,
     white_is_zero,
+    without_value,
 )
 from fedward.sites.dicom import open_dicom, value_range
 from fedward.sites.files import is_dicom
@@ -59,7 +60,7 @@ def levels_of(path: Path, picture: Image.Image, site_window: Window | None) -> L
     high = float(deep.values.max())
     if high <= low:
         return None
-    black, white = grey_range(deep.values)
+    black, white = grey_range(deep.values[~deep.outside])
     window = ((black + white) / 2, white - black)
     return Levels(low, high, *window, deep=True, inverted=deep.inverted)
 
@@ -101,6 +102,7 @@ def in_window(path: Path, window: Window) -> Image.Image:
     shares = np.clip((deep.values - centre) / width + 0.5, 0, 1)
     if deep.inverted:
         shares = 1 - shares
+    shares[deep.outside] = 0
     return as_image((shares * 255).round().astype(np.uint8))
 
 
@@ -114,7 +116,9 @@ class _Deep(NamedTuple):
     """A grey image with more than 8 bits."""
 
     values: npt.NDArray[np.float64]
-    """(H, W), upright; those that are not finite are the lowest of the others."""
+    """(H, W), upright; where there is none it is the lowest of the others."""
+    outside: npt.NDArray[np.bool_]
+    """(H, W) which pixels have no value, and are black in every window."""
     inverted: bool
     """Whether the lowest value is white."""
 
@@ -125,9 +129,10 @@ def _deep(path: Path) -> _Deep | None:
         if not is_deep(image):
             return None
         image.load()
-        values = deep_values(image).astype(np.float64)
+        stored = deep_values(image)
+        outside = without_value(image, stored)
         inverted = white_is_zero(image)
-    finite = np.isfinite(values)
-    if not finite.all():
-        values = np.where(finite, values, values[finite].min())
-    return _Deep(values, inverted)
+    values = stored.astype(np.float64)
+    if outside.any():
+        values = np.where(outside, values[~outside].min(), values)
+    return _Deep(values, outside, inverted)

@@ -361,9 +361,9 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
     The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of
     16 bits, 32 bits or floats is shown between two percentiles (:func:`grey_range`): the range of a
     detector is rarely that of its container, and a marker or a broken pixel must not take all the
-    greys. Values that are not finite are black. Colour of more than 8 bits a channel, and grey with
-    transparency of 16, are refused: Pillow keeps the upper eight alone, in which 12 bits are nearly
-    black.
+    greys. Values that are not finite are black. Colour of more than 8 bits a channel, and grey of
+    16 with an alpha channel, are refused: Pillow keeps the upper eight alone, in which 12 bits are
+    nearly black.
 
     Args:
         path: of the file.
@@ -375,7 +375,7 @@ def open_image(path: Path, smallest: int | None = None, page: int | None = None)
         Unreadable: the machine failed to read the file, or had too little memory.
         BadRow: the file is not an image of :data:`FORMATS`, is cut short, is too large (Pillow's
             limit), has too many pages, strips, scans or bytes, has several pages, has more than
-            8 bits a channel of colour or beside transparency, or cannot be decoded for another
+            8 bits a channel of colour or beside an alpha channel, or cannot be decoded for another
             reason.
     """
     with _explained(path), open_with_pillow(path) as image:
@@ -537,6 +537,22 @@ def deep_values(image: Image.Image) -> npt.NDArray[Any]:
     return values
 
 
+def without_value(image: Image.Image, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which pixels (H, W) of a deep image show nothing: not finite, or transparent.
+
+    Args:
+        image: loaded.
+        values: of :func:`deep_values`.
+    """
+    if values.dtype.kind == "f":
+        return np.asarray(~np.isfinite(values))
+    # A PNG may name one grey that is transparent.
+    transparent = image.info.get("transparency")
+    if transparent is None:
+        return np.zeros(values.shape, np.bool_)
+    return np.asarray(values == transparent)
+
+
 def _deep_channels(image: Image.Image) -> str:
     """Return what a file holds of which Pillow will drop all bits but the upper eight, in words.
 
@@ -582,14 +598,14 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 def _shown_between_percentiles(image: Image.Image) -> Pixels:
-    """Return the values of a deep image as 0..255; those that are not finite are black."""
+    """Return the values of a deep image as 0..255; :func:`without_value` are black."""
     values = deep_values(image)
-    outside = ~np.isfinite(values) if values.dtype.kind == "f" else None
-    if outside is None or not outside.any():
+    outside = without_value(image, values)
+    if not outside.any():
         shown = between(values, *grey_range(values))
         return 255 - shown if white_is_zero(image) else shown
     if outside.all():
-        raise BadRow("expected pixel values, found NaN or infinity alone")
+        raise BadRow("expected pixel values, found NaN, infinity or transparent ones alone")
     low, high = grey_range(values[~outside])
     shown = between(np.where(outside, low, values), low, high)
     if white_is_zero(image):

@@ -34,7 +34,7 @@ from fedward.sites.hiding_windows import Hidden, naming_window
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.volumes import open_slices
 
-_FORMAT = 9
+_FORMAT = 10
 """Version of the cache: raise it when the same file would give other pixels."""
 _THREADS = 4
 """Files that are decoded at the same time; Pillow works without Python's lock."""
