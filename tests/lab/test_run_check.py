@@ -20,7 +20,7 @@ from fedward.lab.duration import Passes, SiteSize, passes_of
 from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted, command_of
 from fedward.lab.simulation import Simulation
-from fedward.sites import load_site, named_sites, site_csv
+from fedward.sites import named_sites, open_site, read_site, site_csv
 from fedward.sites.data_file import read_data_file, read_measuring_cut
 from fedward.sites.leaks import Place, leak_counts, leak_notes
 from fedward.sites.rendering import Frames, Rendering, Slices
@@ -73,12 +73,8 @@ def test_every_image_is_opened_once_and_a_run_takes_it_from_the_cache(tmp_path):
     experiment = load_experiment("fedavg", SMALL, data=read_data_file(tmp_path / "sites"))
     opened = []
     cache = tmp_path / "run" / "sites" / "site-1" / "cache"
-    load_site(
-        tmp_path / "sites" / "site-1.yaml",
-        experiment.data,
-        cache,
-        after_each_file=lambda: opened.append(1),
-    )
+    site = read_site(tmp_path / "sites" / "site-1.yaml", experiment.data)
+    open_site(site, experiment.data, cache, after_each_file=lambda: opened.append(1))
     assert not opened
     # The run may begin in a folder that has these images alone.
     folder = tmp_path / "run"

@@ -82,7 +82,6 @@ def load_site(
     spec: "DataSpec",
     cache: Path | None = None,
     labelled: float | None = None,
-    after_each_file: Callable[[], None] = unnoticed,
 ) -> SiteData:
     """Load a site's data as its site file says.
 
@@ -96,8 +95,6 @@ def load_site(
         cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used
             for npz.
         labelled: share of the training labels that are seen; by default the file's.
-        after_each_file: called after each image file that was opened, in place of one taken from
-            the cache.
 
     Returns:
         The site's images; the rows that could not be used are in ``rejected``. A site with one
@@ -107,7 +104,7 @@ def load_site(
         DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than
             ``max_rejected`` of the rows are unusable; or nothing is left.
     """
-    return open_site(read_site(site_file, spec), spec, cache, labelled, after_each_file)
+    return open_site(read_site(site_file, spec), spec, cache, labelled)
 
 
 def read_site(site_file: Path, spec: "DataSpec") -> SiteRows | NpzSite:
@@ -130,7 +127,11 @@ def open_site(
     labelled: float | None = None,
     after_each_file: Callable[[], None] = unnoticed,
 ) -> SiteData:
-    """Load the images of a site as :func:`load_site` does, once :func:`read_site` has read it."""
+    """Load the images of a site as :func:`load_site` does, once :func:`read_site` has read it.
+
+    ``after_each_file`` is called after each image file that was opened, in place of one taken from
+    the cache.
+    """
     subgroups: Mapping[str, tuple[str, ...]] = {}
     if isinstance(site, SiteRows):
         file: ManifestSite | NpzSite = site.file
