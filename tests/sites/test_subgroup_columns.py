@@ -12,10 +12,10 @@ from fedward.sites.doctor import examine
 from fedward.sites.site_file import ManifestSite, read_site_file
 from fedward.sites.subgroups import (
     NOT_STATED,
+    cells_by_group,
     check_columns,
-    columns_of_groups,
-    group_of,
     is_left_over,
+    subgroup_of,
 )
 from surveyed import SPEC, Held, write_hospital
 
@@ -60,7 +60,7 @@ AGE = {"0-39": ("0-39",), "40-64": ("40-64",), "65+": ("65+",)}
     ],
 )
 def test_a_cell_is_in_one_group(cell: str, groups: dict[str, Any], group: str) -> None:
-    assert group_of(cell, groups) == group
+    assert subgroup_of(cell, groups) == group
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_what_states_something_and_is_in_no_group_is_left_over(cell: str, is_lef
 def test_the_example_of_the_page_is_accepted() -> None:
     page = (Path(__file__).parents[2] / "docs" / "site_files.md").read_text()
     example = page.partition("## Subgroups")[2].partition("```yaml\n")[2].partition("```")[0]
-    columns = columns_of_groups(yaml.safe_load(example)["subgroups"])
+    columns = cells_by_group(yaml.safe_load(example)["subgroups"])
     assert columns["sex"] == {"women": ["F", "w"], "men": ["M", "m"]}
     check_columns(columns)
-    assert group_of("m", columns["sex"]) == "men"
+    assert subgroup_of("m", columns["sex"]) == "men"
 
 
 HELD: list[Held] = [

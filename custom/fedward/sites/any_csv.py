@@ -187,13 +187,13 @@ def plain_name(column: str) -> str:
 
 def well_known(purpose: str, columns: Sequence[str]) -> str:
     """Return the column with the first well-known name of a purpose; empty without one."""
-    for well_known in WELL_KNOWN_COLUMNS[purpose]:
-        present = [name for name in columns if plain_name(name) == well_known]
+    for usual_name in WELL_KNOWN_COLUMNS[purpose]:
+        present = [name for name in columns if plain_name(name) == usual_name]
         if len(present) > 1:
             raise ConfigError(
                 option("columns"),
                 f"Name the right one, as in {option('columns', {purpose: present[0]})}.",
-                expected=f"one column of the name {well_known}",
+                expected=f"one column of the name {usual_name}",
                 found=" and ".join(map(repr, present)),
             )
         if present:

@@ -161,12 +161,12 @@ def _rejected(rejected: Sequence[Rejected]) -> list[str]:
 
 
 def _rows_by_reason(
-    rejected: Sequence[Rejected], reason_of: Callable[[Rejected], str]
+    rejected: Sequence[Rejected], shared_text: Callable[[Rejected], str]
 ) -> dict[str, list[Rejected]]:
-    """Return the rows that share a reason."""
+    """Return the rows whose ``shared_text`` is the same, by that text."""
     by_reason: dict[str, list[Rejected]] = {}
     for row in rejected:
-        by_reason.setdefault(reason_of(row), []).append(row)
+        by_reason.setdefault(shared_text(row), []).append(row)
     return by_reason
 
 

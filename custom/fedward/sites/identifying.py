@@ -67,7 +67,7 @@ def identifying_notes(files: Mapping[str, Path], rendering: Rendering) -> list[s
     fields = Counter(name for path in files.values() for name in _fields(path))
     notes = []
     if fields:
-        named = ", ".join(f"{name} {count}" for name, count in sorted(fields.items()))
+        named = ", ".join(f"{name} {number}" for name, number in sorted(fields.items()))
         notes.append(
             f"Fields with text, which may name persons or places, and in how many files: {named}. "
             "fedward reads pixels and sends nothing of them. Remove them before the files go "

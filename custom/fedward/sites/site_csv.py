@@ -20,7 +20,7 @@ from fedward.sites.patient_words import is_called_patients
 from fedward.sites.row_images import RowImages
 from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import owners, parts_of_labelled_groups, split_named
-from fedward.sites.subgroups import group_of
+from fedward.sites.subgroups import subgroup_of
 from fedward.sites.table import Record, read_table
 from fedward.sites.table_notes import cell_notes, encoding_note, group_notes, padded_note
 from fedward.sites.written import read_label, words
@@ -165,7 +165,7 @@ def _rejected_images(
 def _listed_row(row: Entry | WithoutImage, image_parts: Sequence[str], file: ManifestSite) -> Row:
     """Return a row with the suffixes of its images' ids."""
     subgroups = tuple(
-        group_of(row.cells[column], groups) for column, groups in file.subgroups.items()
+        subgroup_of(row.cells[column], groups) for column, groups in file.subgroups.items()
     )
     return Row(row.sample_id, row.label, row.split, row.group, image_parts, subgroups)
 

@@ -31,7 +31,7 @@ from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
 from fedward.sites.files import resolved
 from fedward.sites.rendering import Frames, Rendering, Slices
-from fedward.sites.subgroups import check_columns, columns_of_groups
+from fedward.sites.subgroups import cells_by_group, check_columns
 from fedward.sites.written import CellRules, CountsAs
 from fedward.text import composed
 from fedward.yaml_text import read_yaml_file
@@ -264,7 +264,7 @@ class ManifestSite(_SiteFile):
     """Columns, such as the camera, for which a survey reports how many images have which value."""
     subgroups: Annotated[
         dict[Word, dict[str, tuple[str, ...]]],
-        BeforeValidator(columns_of_groups),
+        BeforeValidator(cells_by_group),
         AfterValidator(_countable),
     ] = {}
     """Column -> its groups, by which right answers to test images are counted.

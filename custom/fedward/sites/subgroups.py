@@ -34,7 +34,7 @@ def is_group_name(text: str) -> bool:
     return 1 <= len(text) <= LONGEST_NAME and text.isprintable() and text == text.strip()
 
 
-def columns_of_groups(columns: object) -> object:
+def cells_by_group(columns: object) -> object:
     """Return columns of groups as mappings; a list of groups is one in which each is its cell.
 
     Raises:
@@ -86,7 +86,7 @@ def check_columns(columns: Mapping[str, SubgroupCells]) -> None:
                 raise ValueError(f"{column}: bands that do not overlap, such as 0-39 and 40-64")
 
 
-def group_of(cell: str, groups: SubgroupCells) -> str:
+def subgroup_of(cell: str, groups: SubgroupCells) -> str:
     """Return the group of a cell.
 
     A cell belongs to the group that lists it, in small or capital letters, where 2 and 2.0 are the
@@ -117,7 +117,7 @@ def is_band(group: str) -> bool:
 
 def is_left_over(cell: str, groups: SubgroupCells) -> bool:
     """Return whether a cell states something, and is in no group."""
-    return states_something(cell) and group_of(cell, groups) == NOT_STATED
+    return states_something(cell) and subgroup_of(cell, groups) == NOT_STATED
 
 
 def states_something(cell: str) -> bool:

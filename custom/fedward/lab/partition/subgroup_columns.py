@@ -12,11 +12,11 @@ from fedward.sites.subgroups import (
     MOST_GROUPS,
     NOT_STATED,
     check_columns,
-    group_of,
     is_band,
     is_left_over,
     same_as,
     states_something,
+    subgroup_of,
 )
 from fedward.terminal import shortened
 from fedward.text import natural
@@ -141,7 +141,7 @@ def _groups_of_column(name: str, named: Sequence[str], cells: Sequence[str]) -> 
             expected=str(error),
             found=f"{' '.join(subgroup_words({name: groups})):.200}",
         ) from None
-    present = {group_of(cell, cells_of) for cell in dict.fromkeys(cells)}
+    present = {subgroup_of(cell, cells_of) for cell in dict.fromkeys(cells)}
     empty = [group for group in groups if group not in present]
     if empty:
         stated = _different_texts([cell for cell in cells if states_something(cell)])
