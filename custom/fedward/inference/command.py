@@ -63,8 +63,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "--site-file",
         type=Path,
         metavar="SITE_FILE",
-        help="read files as this site does: its window, frames and slices "
-        "(default: 2D images, their own windows)",
+        help="read files as this site does: its window, frames, slices and fit "
+        "(default: 2D images, their own windows, squashed to squares)",
     )
     refer = (
         "mark images whose largest probability is below P, for a person to look at (default: none)"
