@@ -196,6 +196,17 @@ def test_a_figure_is_there_exactly_if_there_is_something_to_show(tmp_path: Path)
         assert is_as_written(figure)
 
 
+def test_a_figure_that_puts_another_row_in_bold_is_noticed(tmp_path: Path) -> None:
+    study = study_of()
+    page = tmp_path / "page.md"
+    for figure in figures(results_of(study), page, "study", ""):
+        write_figure(figure)
+    another = next(row for row in study.rows if row != study.own)
+    about_another = study.model_copy(update={"own": another})
+    for figure in figures(results_of(about_another), page, "study", ""):
+        assert not is_as_written(figure)
+
+
 def with_another_body(text: str) -> str:
     return text[: text.index("</metadata>")] + "</metadata><text>20 points better</text></svg>\n"
 

@@ -73,15 +73,19 @@ def has_level_lines(results: Results) -> bool:
 
 
 def plotted(results: Results) -> list[str]:
-    """Return what the figure shows, in words and numbers; empty if there is none."""
+    """Return what the figure shows, in words and numbers; empty if there is none.
+
+    Of each row it says whether it is the page's own, which has a line in bold.
+    """
     plot = _plot(results)
     if not plot.lines:
         return []
     texts = [plot.x_label, plot.y_label]
     for row, line in plot.lines.items():
         title = results.study.rows[row].title
+        is_own = row == results.study.own
         points = [f"{place:.10g}: {interval_text(values, '')}" for place, values in line.items()]
-        texts.append(f"{title}: {'; '.join(points)}")
+        texts.append(f"{title}: {'; '.join(points)}, {is_own}")
     return texts
 
 
