@@ -66,6 +66,29 @@ def test_it_says_what_is_trained_on_and_what_is_measured_where(tmp_path):
     assert re.search(r"time: (\d+ \w+ to \d+ \w+|a few seconds) here", text)
 
 
+def test_it_says_where_a_single_class_would_choose_the_round(tmp_path):
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    for number, validation in ((1, "aaaaaa"), (2, "aaaaabbbbb")):
+        rows = ["sample_id,image,label,split"]
+        for split, labels in (("train", "ab"), ("val", validation), ("test", "aaaaabbbbb")):
+            for label in labels:
+                name = f"{number}-{len(rows)}.png"
+                picture(tmp_path / name, 100 * number + len(rows))
+                rows.append(f"{len(rows)},{name},{label},{split}")
+        table = tmp_path / f"site-{number}.csv"
+        table.write_text("\n".join(rows))
+        (sites / f"site-{number}.yaml").write_text(
+            f"{{kind: manifest, folder: {tmp_path}, manifest: {table}, columns: {{group: null}}}}"
+        )
+    (sites / "data.json").write_text('{"classes": ["a", "b"], "image_size": 16}')
+    _, text = said(sites, tmp_path / "run")
+    assert (
+        "validation: a at each of 2 sites; b at site-2; site-1 measures a single class, so a model "
+        "that always answers it looks perfect there test: all 2 classes at each of 2 sites time: "
+    ) in text
+
+
 def test_every_image_is_opened_once_and_a_run_takes_it_from_the_cache(tmp_path):
     source = folder_of_classes(tmp_path / "data", classes=2, images=40)
     partition(source, tmp_path / "sites", Wanted(sites=2))

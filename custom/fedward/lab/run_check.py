@@ -21,6 +21,7 @@ from fedward.console.live_line import live_line
 from fedward.console.progress import State
 from fedward.console.progress import duration as duration_in_words
 from fedward.errors import DataError, command, listed, option
+from fedward.evaluation.evaluated_images import fewest_measured
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.lab.duration import Passes, SiteSize, duration_of, passes_of
 from fedward.labels import class_counts
@@ -380,7 +381,25 @@ def _measured_line(experiment: Experiment, sites: Sequence[OpenedSite], split: s
         parts.append(f"not measured: {listed(nowhere)} ({rule})")
     if split == "val" and len(nowhere) == len(classes):
         parts.append("so no round can be chosen as the best")
+    elif split == "val":
+        parts += _too_few_to_choose(experiment, sites)
     return f"{title}: {'; '.join(parts)}"
+
+
+def _too_few_to_choose(experiment: Experiment, sites: Sequence[OpenedSite]) -> list[str]:
+    """Return which sites choose a round by too few classes, in a clause; none without such sites.
+
+    With one label an image a single class is too few.
+    """
+    needed = fewest_measured(experiment.data.label_kind)
+    affected = [site.name for site in sites if 0 < len(site.measured["val"]) < needed]
+    if not affected:
+        return []
+    measure = "measures" if len(affected) == 1 else "each measure"
+    return [
+        f"{_sites_in_words(affected)} {measure} a single class, so a model that always answers it "
+        "looks perfect there"
+    ]
 
 
 def _sites_in_words(names: Sequence[str]) -> str:
