@@ -10,7 +10,7 @@ from fedward.cards import LONGEST_TEXT, STUDY_ITEMS
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.report import Run, write_report
-from fedward.runs.about import spelled_out
+from fedward.runs.about import About, spelled_out
 from fedward.sites.site_file import read_site_file
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -61,6 +61,19 @@ def test_what_nobody_states_is_said(folder):
     for text in (sheet, report.text):
         assert "Not intended for: not stated" in text
     assert "Who labelled, and how: stated by 2 of 10 sites, in the full report" in sheet
+
+
+def test_no_image_is_called_uncounted_that_is_counted(tmp_path):
+    """Synthetic images are all counted, and images of several labels whatever they show."""
+    sentence = "Validation and test images of classes with fewer than five at the site are in no"
+    hospitals = write_run(tmp_path / "hospitals", rounds=1, synthetic=())
+    drawn = write_run(tmp_path / "drawn", rounds=1, synthetic=SITES)
+    several = write_run(tmp_path / "several", rounds=1, synthetic=())
+    info = json.loads((several / "run.json").read_text())
+    info["experiment"]["data"]["multi_label"] = True
+    (several / "run.json").write_text(json.dumps(info))
+    assert About.of(Run.load(hospitals), ()).uncounted.startswith(sentence)
+    assert [About.of(Run.load(folder), ()).uncounted for folder in (drawn, several)] == ["", ""]
 
 
 def test_classes_that_a_text_names_are_spelled_out(folder):

@@ -75,8 +75,7 @@ What the study states about itself. Nobody has checked it.
 
 ## Data
 
-Counts of images as the sites reported them. Validation and test images of classes with fewer than
-{few} are left out.
+{counted}
 
 {data}
 
@@ -176,7 +175,7 @@ class ModelCard:
             output=self.model.label_kind.output,
             each=", each of one of the classes" if self.model.label_kind.exclusive else "",
             others=self.model.label_kind.card_limit,
-            few=SMALLEST_COUNT,
+            counted=self._counted(),
             study=_table(("item", "statement"), self._study()),
             data=self._data(site_lines(self.run)),
             cards=_table(("item", "site", "statement"), self._cards()),
@@ -210,6 +209,9 @@ class ModelCard:
     @property
     def _about(self) -> About:
         return About.of(self.run, site_lines(self.run))
+
+    def _counted(self) -> str:
+        return f"Counts of images as the sites reported them. {self._about.uncounted}".rstrip()
 
     def _study(self) -> list[tuple[str, str]]:
         return [(title, text or NOT_STATED) for title, text in self._about.study.items()]

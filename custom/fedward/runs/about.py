@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedward.cards import SITE_ITEMS, STUDY_ITEMS
+from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.runs.run import Run
+from fedward.runs.sentences import spelled
 from fedward.runs.site_lines import SiteLine
 from fedward.text import count
 
@@ -57,6 +59,9 @@ class About:
     """Items of the sites' cards."""
     flow: Sequence[FlowLine]
     """One line for each site."""
+    uncounted: str
+    """Which validation and test images are in no count, in a sentence; empty where all are counted.
+    """
 
     @classmethod
     def of(cls, run: Run, lines: Sequence[SiteLine]) -> "About":
@@ -66,6 +71,7 @@ class About:
             study={title: stated.get(name, "") for name, title in STUDY_ITEMS.items()},
             items=[_item(run, name, title) for name, title in SITE_ITEMS.items()],
             flow=[_flow(run, line) for line in lines],
+            uncounted=_uncounted(run),
         )
 
     @property
@@ -95,6 +101,21 @@ def _item(run: Run, name: str, title: str) -> SiteItem:
         else:
             silent.append(site)
     return SiteItem(title, texts, silent)
+
+
+def _uncounted(run: Run) -> str:
+    """Return which validation and test images are in no count.
+
+    Synthetic images are all counted, and so are those that may show several classes: there the
+    small-count rule leaves out classes, and no images.
+    """
+    all_synthetic = run.info.synthetic and all(run.info.synthetic.values())
+    if all_synthetic or not run.label_kind.exclusive:
+        return ""
+    return (
+        f"Validation and test {run.unit}s of classes with fewer than {spelled(SMALLEST_COUNT)} at "
+        "the site are in no count, so a site may list more."
+    )
 
 
 def _flow(run: Run, line: SiteLine) -> FlowLine:
