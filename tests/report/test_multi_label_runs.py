@@ -172,6 +172,14 @@ def test_the_report_has_the_tables_of_several_labels(finished):
     )
     assert "Not tested: Hernia (1 of 3 classes)." in sheet
     assert "without a human" not in sheet.lower()
+    assert (
+        "At 2 sites, some classes have fewer than five test images with them, or without them, and "
+        "are not measured (site-1: Hernia; site-2: Hernia)."
+    ) in page.text
+    assert (
+        "A site with fewer than five test images that show the class, or fewer than five that do "
+        "not, is left out, and not counted as zero."
+    ) in page.text
     text = (finished / "report.html").read_text()
     assert "Guessing would give 0.5." in text
     assert "Can its confidence be trusted?" not in text

@@ -65,7 +65,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _not_evaluated(run),
         no_head(run.info.summary.without_head),
         _absent_classes(sites, run.unit),
-        _unreported_classes(sites, run.unit),
+        _unreported_classes(run, sites),
         _few_test_images(sites, run.unit),
         _missing_replies(run),
     ]
@@ -309,15 +309,15 @@ def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
     )
 
 
-def _unreported_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
+def _unreported_classes(run: Run, sites: Sequence[SiteLine]) -> str | None:
     """Return a sentence on sites that report nothing about some classes; None without any."""
     untold = {line.site: line.untold for line in sites if line.untold}
     if not untold:
         return None
-    return (
-        f"At {count(len(untold), 'site')}, some classes have fewer than five test {unit}s, or "
-        f"none, and are not measured{_classes_of(untold)}."
-    )
+    rarity = f"some classes have fewer than five test {run.unit}s, or none"
+    if not run.label_kind.exclusive:
+        rarity = f"some classes have fewer than five test {run.unit}s with them, or without them"
+    return f"At {count(len(untold), 'site')}, {rarity}, and are not measured{_classes_of(untold)}."
 
 
 def _classes_of(by_site: Mapping[str, Sequence[str]]) -> str:
