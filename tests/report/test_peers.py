@@ -70,6 +70,14 @@ def test_the_warning_names_the_number_and_the_cure(folder, features, said):
     assert "similarity=rows" in page.text
 
 
+@pytest.mark.parametrize(("peers", "said"), [("similar", False), ("random", True)])
+def test_random_peers_are_not_said_to_be_alike(folder, peers, said):
+    write_peers(folder, 24, {"peers": peers})
+    _, page = report(folder)
+    assert ("Sites that are drawn at random help each other" in page.text) == said
+    assert ("Sites whose models resemble each other help" in page.text) != said
+
+
 def test_members_come_side_by_side_where_the_first_one_was():
     communities = [["e", "b"], ["c", "a", "x"]]
     order = by_community(["d", "a", "b", "c", "e"], communities)

@@ -39,6 +39,8 @@ class Peers:
     """The largest communities of sites that were each other's peers."""
     similarity_of: str
     """What described a model: ``moments``, ``rows`` or ``answers``."""
+    at_random: bool
+    """Whether peers are drawn at random, and not by how alike models are."""
     most_named: int
     """Number of sites of a community that are named at most."""
     few_features: bool
@@ -60,6 +62,7 @@ class Peers:
         matrix = [[alike[row][column] for column in order] for row in order]
         title = f"Similarity of the sites' models, up to round {newest.round}"
         options = run.info.experiment.get("options", {})
+        at_random = options.get("peers") == "random"
         return cls(
             newest=newest,
             shown=len(central) if len(run.info.sites) > len(central) else None,
@@ -71,10 +74,11 @@ class Peers:
             chosen=_chosen(run, central, neighbours, communities),
             communities=[community(picks, members) for members in communities[:_MOST_COMMUNITIES]],
             similarity_of=options.get("similarity", "moments"),
+            at_random=at_random,
             most_named=_MOST_NAMED,
             few_features=newest.features < _FEWEST_FEATURES
             and options.get("similarity", "moments") == "moments"
-            and options.get("peers", "similar") == "similar",
+            and not at_random,
         )
 
 
