@@ -230,7 +230,7 @@ def _measured(
     for name in CLASSES:
         for kind, shift in SHIFTS.items():
             values[f"{kind}/{name}"] = noisy(shift) if name in supports else None
-        values[f"support/{name}"] = float(supports.get(name, 0))
+        values[f"support/{name}"] = float(supports[name]) if name in supports else None
     where = {"round": round_, "site": site, "split": split}
     rows = [where | {"name": name, "value": value, "n": n} for name, value in values.items()]
     return [rows[0] | {"classes": present}, *rows[1:]]

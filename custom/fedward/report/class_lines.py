@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from fedward.evaluation.selection import mean
 from fedward.runs.run import Run
 
-_ABSENT = "none of this class"
 _WITHHELD = "none, or too few to report"
 """Small counts do not leave a site; from outside they look like no images at all."""
 _ONLY_CLASS = "none of another class"
 _NOT_MEASURED = "not measured"
-MARKS = {_ABSENT: "–", _WITHHELD: "·", _ONLY_CLASS: "○", _NOT_MEASURED: "?"}
+MARKS = {_WITHHELD: "·", _ONLY_CLASS: "○", _NOT_MEASURED: "?"}
 """Why a site has no AUROC of a class -> the sign in its place."""
 
 
@@ -41,7 +40,7 @@ class ClassLine:
     sites: int
     """Sites that report how many."""
     untold: int
-    """Sites that do not report whether they have any."""
+    """Other sites that were measured: they have no image of it, or too few."""
     f1: float | None
     auroc: float | None
     auprc: float | None
@@ -80,6 +79,4 @@ def _class_at_site(
     support = supports[site]
     if support is None:
         return ClassAtSite(None, None, _WITHHELD)
-    if support == 0:
-        return ClassAtSite(None, 0, _ABSENT)
     return ClassAtSite(auroc, round(support), _ONLY_CLASS if auroc is None else "")

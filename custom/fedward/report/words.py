@@ -64,7 +64,6 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _last_model(run, choices),
         _not_evaluated(run),
         no_head(run.info.summary.without_head),
-        _absent_classes(sites, run.unit),
         _unreported_classes(run, sites),
         _few_test_images(sites, run.unit),
         _missing_replies(run),
@@ -294,18 +293,6 @@ def _not_evaluated(run: Run) -> str | None:
     return (
         f"{len(sites)} of {count(len(run.info.sites), 'site')} did not evaluate the final "
         f"model{in_brackets(sites)}; {them} not in its numbers."
-    )
-
-
-def _absent_classes(sites: Sequence[SiteLine], unit: str) -> str | None:
-    """Return a sentence on sites without test images of some classes; None without any."""
-    absent = {line.site: line.absent for line in sites if line.absent}
-    if not absent:
-        return None
-    lack = "lacks" if len(absent) == 1 else "lack"
-    return (
-        f"{count(len(absent), 'site')} {lack} test {unit}s of some classes, which their averages "
-        f"leave out{_classes_of(absent)}."
     )
 
 

@@ -32,10 +32,9 @@ class SiteLine:
     """Answers that failed or never came, including the one to the last evaluation."""
     present: tuple[str, ...]
     """Classes of which the site reports test images."""
-    absent: tuple[str, ...]
-    """Classes without a test image, in the data set's order; empty when nothing was measured."""
     untold: tuple[str, ...]
-    """Classes the site reports nothing about: it has no test image of them, or too few."""
+    """Classes the site reports nothing about, in the data set's order: it has no test image of
+    them, or too few. Empty when nothing was measured."""
 
     @property
     def few(self) -> bool:
@@ -52,12 +51,10 @@ def site_lines(run: Run) -> list[SiteLine]:
     unlabelled = run.metrics.newest("train", "unlabelled")
     validation = run.metrics.newest("val", metric)
     tested = run.metrics.newest("test", metric)
-    sites_without = {name: _sites_without(run, name) for name in run.classes}
     lines = []
     for site in run.info.sites:
         val = validation.get(site)
         test = tested.get(site)
-        unreported = [name for name in run.classes if test and name not in test.classes]
         line = SiteLine(
             site=site,
             labelled=_whole(labelled.get(site)),
@@ -68,8 +65,7 @@ def site_lines(run: Run) -> list[SiteLine]:
             trained=trained[site],
             failures=failed[site],
             present=test.classes if test else (),
-            absent=tuple(name for name in unreported if site in sites_without[name]),
-            untold=tuple(name for name in unreported if site not in sites_without[name]),
+            untold=tuple(name for name in run.classes if test and name not in test.classes),
         )
         lines.append(line)
     return lines
@@ -81,12 +77,6 @@ def _failed_answers(run: Run) -> Counter[str]:
     for row in run.rounds:
         failed.update(site for site, reason in row.failed.items() if not took_no_step(reason))
     return failed
-
-
-def _sites_without(run: Run, name: str) -> set[str]:
-    """Return the sites that report to have no test image of a class."""
-    rows = run.metrics.newest("test", f"support/{name}")
-    return {site for site, row in rows.items() if row.value == 0}
 
 
 def _whole(row: MetricRow | None) -> int | None:

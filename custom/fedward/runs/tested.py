@@ -57,7 +57,7 @@ def tested_of(run: Run, round_: int, class_images: Mapping[str, int]) -> Tested:
 
 
 def _classes_not_reported(run: Run, round_: int, evaluated: Iterable[str]) -> set[str]:
-    """Return the classes of which a site says neither how many images it has, nor that none."""
+    """Return the classes of which some site does not say how many images it has."""
     classes = set()
     for name in run.classes:
         support = run.metrics.values("test", f"support/{name}", round_)
