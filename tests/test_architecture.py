@@ -89,7 +89,16 @@ MAY_USE: dict[str, set[str]] = {
         "terminal",
         "text",
     },
-    "jobs": {"config", "errors", "label_kinds", "methods", "paper_jobs", "registry", "yaml_text"},
+    "jobs": {
+        "config",
+        "errors",
+        "label_kinds",
+        "methods",
+        "paper_jobs",
+        "registry",
+        "text",
+        "yaml_text",
+    },
     "storage": {
         "config",
         "digests",

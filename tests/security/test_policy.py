@@ -18,7 +18,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import method_of
+from fedward.methods import job_of, method_of
 from fedward.methods.aggregation import mean_of
 from fedward.methods.steps import batch_sizes, fewest_different, step_count
 from fedward.methods.workflow import ClientUpdate
@@ -150,6 +150,7 @@ def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, reason):
     experiment = hospital(**{"method": "fedavg", **changes})
     message = request(hospital())  # of a small network; the job's own is not built
     message.meta["experiment"] = experiment.digest
+    message.meta["task"] = min(job_of(experiment).requirements.tasks)
     here = site(tmp_path, experiment)
     text = refusal(here, message)
     assert text.startswith(f"policy of {HERE}: expected what its rules allow, found ")
