@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,28 @@ def change(path: Path) -> None:
     path.write_bytes(content)
 
 
+def holding(text: str) -> Callable[[Path], object]:
+    """Return a damage after which a file holds other JSON."""
+    return lambda path: path.write_text(text)
+
+
 DAMAGES = [
     (empty, "rounds/00003/state.safetensors", "the audit log says"),
     (change, "rounds/00003/state.safetensors", "the audit log says"),
     (empty, "rounds/00003/state.json", "JSONDecodeError"),
     (Path.unlink, "rounds/00003/state.json", "FileNotFoundError"),
+    (holding("{}"), "rounds/00003/state.json", "state.json holds no state"),
+    (holding("[[]]"), "rounds/00003/state.json", "state.json holds no state"),
+    (
+        holding('{"numbers": {}, "tensors": {"model": 1}}'),
+        "rounds/00003/state.json",
+        "state.json holds no state",
+    ),
+    (holding("[" * 100_000), "rounds/00003/state.json", "RecursionError"),
     (empty, "rounds/00003.logs.json", "JSONDecodeError"),
+    (holding("7"), "rounds/00003.logs.json", "00003.logs.json holds no lengths of logs"),
+    (holding('{"metrics": -1}'), "rounds/00003.logs.json", "holds no lengths of logs"),
+    (holding('{"../metrics": 0}'), "rounds/00003.logs.json", "holds no lengths of logs"),
     (
         lambda path: path.write_bytes(path.read_bytes()[:-20]),
         "metrics.jsonl",

@@ -291,6 +291,31 @@ def _is_model(value: Any) -> bool:
     )
 
 
+def read_state_file(folder: Path) -> dict[str, Any]:
+    """Return what :func:`save_state` wrote besides the tensors.
+
+    Returns:
+        The object in ``state.json``, which has at least ``numbers``, field -> value, and
+        ``tensors``, field -> names.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no JSON, or holds something else than a state.
+        RecursionError: it holds lists or objects nested too deeply.
+    """
+    content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    parts = content if isinstance(content, dict) else {}
+    names = parts.get("tensors")
+    is_whole = (
+        isinstance(parts.get("numbers"), dict)
+        and isinstance(names, dict)
+        and all(isinstance(keys, list) for keys in names.values())
+    )
+    if not is_whole:
+        raise ValueError("state.json holds no state")
+    return parts
+
+
 def load_state(folder: Path, kind: type[StateT]) -> StateT:
     """Load what :func:`save_state` saved.
 
@@ -300,8 +325,9 @@ def load_state(folder: Path, kind: type[StateT]) -> StateT:
 
     Raises:
         RunError: another format or another method wrote the folder.
+        OSError, ValueError, RecursionError: see :func:`read_state_file`.
     """
-    content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    content = read_state_file(folder)
     stored = StoredState(folder / "state.safetensors")
     values = dict(content["numbers"])
     for name, keys in content["tensors"].items():

@@ -10,7 +10,7 @@ from fedward.digests import file_digest
 from fedward.disk import save_json
 from fedward.errors import RunError
 from fedward.storage import audit
-from fedward.storage.model_files import is_round
+from fedward.storage.model_files import is_round, read_state_file
 
 
 class SavedStates:
@@ -49,8 +49,23 @@ class SavedStates:
         save_json(self._lengths_file(round_), lengths)
 
     def lengths(self, round_: int) -> dict[str, int]:
-        """Return log -> how many bytes it has with the rows up to a round."""
-        return dict(json.loads(self._lengths_file(round_).read_text(encoding="utf-8")))
+        """Return log -> how many bytes it has with the rows up to a round.
+
+        Raises:
+            OSError: the file with the lengths cannot be read.
+            ValueError: it is no JSON, or holds something else than lengths.
+            RecursionError: it holds lists or objects nested too deeply.
+        """
+        file = self._lengths_file(round_)
+        content = json.loads(file.read_text(encoding="utf-8"))
+        # Logs are cut to these lengths. A name with a path would be a file elsewhere.
+        holds_lengths = isinstance(content, dict) and all(
+            name.isidentifier() and type(length) is int and length >= 0
+            for name, length in content.items()
+        )
+        if not holds_lengths:
+            raise ValueError(f"{file.name} holds no lengths of logs")
+        return dict(content)
 
     def drop_all_but(self, number: int) -> int:
         """Remove all states but the newest ``number``, and return the round of the oldest left.
@@ -71,14 +86,14 @@ class SavedStates:
             recorded: hash of its tensors by the audit log; None if the run died before that line.
         """
         try:
-            json.loads((self.folder(round_) / "state.json").read_text(encoding="utf-8"))
+            read_state_file(self.folder(round_))
             too_short = [
                 name
                 for name, length in self.lengths(round_).items()
                 if self.log(name).stat().st_size < length
             ]
             digest = self.digest(round_)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             return f"{type(error).__name__}: {error}"
         if too_short:
             return f"rows are missing in {', '.join(too_short)}"
