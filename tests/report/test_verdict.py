@@ -65,6 +65,24 @@ def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
     )
 
 
+def test_a_round_of_few_sites_is_not_called_lower(tmp_path):
+    """One easy site alone measured the first round, in which it was right about all images."""
+    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
+    every = report(folder)[1].text
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.open()]
+    rows = [
+        row | {"value": 1.0} if row["name"] == KEY and row["round"] == 1 else row
+        for row in rows
+        if row["split"] != "val" or row["round"] != 1 or row["site"] == SITES[0]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    few = report(folder)[1].text
+    assert "because its mean validation balanced accuracy is the highest (" in every
+    among = "is the highest of the rounds that most sites measured ("
+    assert f"because its mean validation balanced accuracy {among}" in few
+
+
 @pytest.mark.parametrize(
     ("accuracy", "balanced", "found", "begin"),
     [

@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
-from fedward.evaluation.selection import Selection
+from fedward.evaluation.selection import Selection, mean_over_sites
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.over_sites import over_sites
@@ -199,10 +199,14 @@ def _selection(run: Run, choices: Choices) -> str | None:
     own = choices.own
     if shared.round is None or shared.test is None or own.test is None or shared.val is None:
         return None
+    means = mean_over_sites(run.metrics, shared.metric)
+    # Such a round was measured at too few of the sites (judged_by_most).
+    is_passed_over = any(value > shared.val for value in means.values())
+    among = " of the rounds that most sites measured" if is_passed_over else ""
     sentences = (
         f"Round {shared.round} was selected because its mean validation "
-        f"{title_of(shared.metric)} is the highest ({shared.val:.3f}). If each site kept its own "
-        f"best round, as in some papers, the mean test value would be {own.test:.3f}"
+        f"{title_of(shared.metric)} is the highest{among} ({shared.val:.3f}). If each site kept "
+        f"its own best round, as in some papers, the mean test value would be {own.test:.3f}"
         f"{_at_fewer_sites(own, shared)}."
     )
     if shared.round == 0:
