@@ -505,6 +505,24 @@ def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinici
     assert clinic.queue.pending() == []
 
 
+def test_a_full_disk_is_called_so_where_a_queue_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def without_room(address: str, **options: Any) -> sqlite3.Connection:
+        database = connect(address, **options)
+        database.execute("PRAGMA max_page_count = 1")
+        return database
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sqlite3.connect", without_room)
+        with pytest.raises(DataError, match=r"disk is full.*Make room"):
+            Queue(tmp_path)
+    assert not is_there(tmp_path)
+    assert Queue(tmp_path).pending() == []
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
@@ -580,9 +598,6 @@ def test_a_disk_without_shared_memory_is_refused(
     connect = sqlite3.connect
 
     def without_shared_memory(address: str, **options: Any) -> sqlite3.Connection:
-        # A new queue is put together in memory first, where no disk is asked.
-        if address == ":memory:":
-            return connect(address, **options)
         return connect(f"{address}&vfs=unix-none", **options)
 
     monkeypatch.setattr("sqlite3.connect", without_shared_memory)

@@ -180,14 +180,18 @@ class Database:
         """Write a queue without a question, whole or not at all.
 
         A process that is killed meanwhile leaves no file of this name, so that one without content
-        is always a damaged queue.
+        is always a damaged queue. Many builds of Python lack ``Connection.serialize``, so SQLite
+        writes the file itself.
         """
-        with closing(sqlite3.connect(":memory:")) as database:
-            database.executescript(_SCHEMA)
-            database.execute(f"PRAGMA user_version = {_FORMAT}")
-            content = database.serialize()
-        with replacing(self.path) as partial, open(partial, "xb", opener=private.opener) as file:
-            file.write(content)
+        with replacing(self.path) as partial:
+            with open(partial, "xb", opener=private.opener):
+                pass
+            with self._connected(partial) as database:
+                # A journal on the disk would outlive a process that is killed.
+                database.execute("PRAGMA journal_mode = MEMORY")
+                database.executescript(
+                    f"BEGIN; {_SCHEMA}; PRAGMA user_version = {_FORMAT}; COMMIT;"
+                )
 
     def _open(self) -> None:
         """Let processes share the file; a file of another format is refused as it is."""
@@ -256,8 +260,14 @@ class Database:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         self._require_content()
+        with self._connected(self.path) as database:
+            yield database
+
+    @contextmanager
+    def _connected(self, path: Path) -> Iterator[sqlite3.Connection]:
+        """Yield a connection to a file that is there; errors of SQLite are raised as DataError."""
         # With mode=rw a queue that was removed meanwhile is an error, instead of an empty new one.
-        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        address = f"{path.absolute().as_uri()}?mode=rw"
         try:
             connection = sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)
             with closing(connection) as database:
@@ -270,12 +280,12 @@ class Database:
             # SQLite quotes a damaged table in its message, and Python cannot read the quotation.
             raise self._unusable("a malformed table", _RECOVER) from None
         except sqlite3.Error as error:
-            raise self._unusable(str(error), self._remedy(str(error))) from error
+            raise self._unusable(str(error), self._remedy(str(error), path)) from error
 
-    def _remedy(self, message: str) -> str:
-        """Return what to do after an error of SQLite."""
+    def _remedy(self, message: str, path: Path) -> str:
+        """Return what to do after an error of SQLite at a file."""
         try:
-            was_removed = not self.path.exists()
+            was_removed = not path.exists()
         except OSError:  # The account has lost its right to the folder.
             return _ALLOW
         if was_removed:
