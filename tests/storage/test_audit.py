@@ -24,6 +24,7 @@ from fedward.protocol.wire import Message
 from fedward.report import rewriting
 from fedward.report.rewriting import rewrite_report
 from fedward.starting_model import initial_model
+from fedward.storage import chain
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.info import Summary, read_info
 from fedward.storage.model_files import StoredState, save_model
@@ -357,6 +358,35 @@ def test_a_run_killed_before_the_first_line_of_its_log_begins_it_when_it_goes_on
     run.set_status("failed", Summary(reason="of this test"))
     assert [row["event"] for row in log_of(folder)] == ["begun", "joined", "resumed", "ended"]
     assert log_of(folder)[0]["details"]["sites"] == SITES
+    assert verify(folder)
+
+
+def test_a_run_killed_within_the_first_line_of_its_log_begins_it_again(tmp_path, monkeypatch):
+    """It is killed again between the line that quotes the half line and its own."""
+    append = chain.append
+
+    def half(path: Path, content: bytes, mode: int) -> None:
+        append(path, content[:100], mode)
+        raise KeyboardInterrupt
+
+    def none(path: Path, content: bytes, mode: int) -> None:
+        if path.name == LOG:
+            raise KeyboardInterrupt
+        append(path, content, mode)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(chain, "append", half)
+        with pytest.raises(KeyboardInterrupt):
+            new_run(folder, tiny(), SITES, "local")
+        patch.setattr(chain, "append", none)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder.reopen(folder).restore(object)
+    assert [row["event"] for row in log_of(folder)] == ["torn"]
+    run = RunFolder.reopen(folder)
+    run.restore(object)
+    run.set_status("failed", Summary(reason="of this test"))
+    assert [row["event"] for row in log_of(folder)] == ["torn", "begun", "resumed", "ended"]
     assert verify(folder)
 
 

@@ -19,7 +19,7 @@ from fedward.operation.server_record import ServerRecord, answered_sites
 from fedward.operation.site_check import SiteAnswers, check_given, compared
 from fedward.operation.site_record import Row, read_site_log
 from fedward.protocol import wire
-from fedward.storage.audit import LOG, check_chain, fault
+from fedward.storage.audit import LOG, beginning, check_chain, fault
 from fedward.storage.chain import check_end, read
 from fedward.storage.info import RunInfo, Status
 from fedward.storage.model_files import StoredState
@@ -170,33 +170,35 @@ def _unknown_requests(server: ServerRecord, answers_of_logs: Sequence[SiteAnswer
 
 def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     """Compare run.json with the line that was written when the run began."""
-    first = rows[0]["details"]
+    begun = beginning(rows)
+    number = begun["seq"]
+    first = begun["details"]
     if digest(info.experiment) != first["experiment"]:
         expected = f"run.json with the experiment of SHA-256 {first['experiment']}"
-        raise fault(1, expected, f"{digest(info.experiment)}: the experiment was changed")
+        raise fault(number, expected, f"{digest(info.experiment)}: the experiment was changed")
     if info.method != info.experiment["method"]:
         expected = f"run.json with the method {info.experiment['method']} of the experiment"
-        raise fault(1, expected, f"{info.method}: it was changed")
+        raise fault(number, expected, f"{info.method}: it was changed")
     if beginning_digest(info) != first["beginning"]:
         expected = "run.json with method, job, settings and first model of the run's beginning"
-        raise fault(1, expected, "others: they were changed")
+        raise fault(number, expected, "others: they were changed")
     init = (info.init or {}).get("sha256")
     if init != first.get("init"):
         expected = f"run.json with starting weights of SHA-256 {first.get('init')}"
-        raise fault(1, expected, f"{init}: they were changed")
+        raise fault(number, expected, f"{init}: they were changed")
     for name in ("engine", "seed", "versions", "base"):
         value = getattr(info, name)
         if value != first.get(name):
             expected = f"run.json with {name} {first.get(name)}"
-            raise fault(1, expected, f"{value}: it was changed")
+            raise fault(number, expected, f"{value}: it was changed")
     _check_sites(info, rows)
 
 
 def _check_sites(info: RunInfo, rows: Sequence[Row]) -> None:
     """Check that run.json names all sites that were asked, and none that never joined."""
-    first = rows[0]["details"]
-    all_sites = set(first["sites"])
-    asked_sites = set(first["sites"])
+    begun = beginning(rows)
+    all_sites = set(begun["details"]["sites"])
+    asked_sites = set(begun["details"]["sites"])
     for row in rows:
         if row["event"] == "joined":
             all_sites |= set(row["details"]["sites"])
@@ -204,7 +206,7 @@ def _check_sites(info: RunInfo, rows: Sequence[Row]) -> None:
             asked_sites |= {*row["details"]["tasks"], *row["details"]["evaluate"]}
     if not asked_sites <= set(info.sites) <= all_sites:
         expected = f"run.json with the sites {', '.join(sorted(all_sites))}"
-        raise fault(1, expected, ", ".join(info.sites))
+        raise fault(begun["seq"], expected, ", ".join(info.sites))
 
 
 def _check_turns(rows: Sequence[Row]) -> None:

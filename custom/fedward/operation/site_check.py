@@ -20,7 +20,7 @@ from fedward.operation.server_record import (
 from fedward.operation.site_record import Row, SiteRecord
 from fedward.protocol.messages import Split
 from fedward.protocol.requests import DECRYPT
-from fedward.storage.audit import fault
+from fedward.storage.audit import beginning, fault
 from fedward.storage.info import read_info
 
 _IMAGES = ("labelled", "unlabelled")
@@ -117,7 +117,7 @@ def _checked_request(server: ServerRecord, record: SiteRecord, site_row: Row) ->
         "task": details["tasks"].get(site, "idle"),
         "model": details["model"],
         "peers": details["peers"].get(site),
-        "experiment": server.audit_rows[0]["details"]["experiment"],
+        "experiment": beginning(server.audit_rows)["details"]["experiment"],
     }
     for name, value in sent.items():
         if site_row[name] != value:

@@ -78,10 +78,13 @@ class AuditLog:
 
     def __init__(self, path: Path, run: str, end: Mapping[str, Any] | None = None) -> None:
         self._chain = chain.Chain(path, run, lambda text: _content("torn", {"text": text}))
+        self.is_begun = True
+        """Whether the log has more than what a crash left of its first line."""
         lines, _ = chain.read(path)
         try:
-            check_chain(lines, run)
+            rows = check_chain(lines, run)
             chain.check_end(lines, end, LOG, "run.json")
+            self.is_begun = any(row["event"] != "torn" for row in rows)
         except RunError as error:
             self.add("damaged", found=str(error))
 
@@ -136,6 +139,24 @@ def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:
             raise fault(number, expected, str(row["details"]["found"]))
         rows.append(row)
     return rows
+
+
+def beginning(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the line ``begun``: the first one, but for what a crash left of it before.
+
+    Args:
+        rows: those of :func:`check_chain`.
+
+    Raises:
+        RunError: another event comes before it, or it is not there.
+    """
+    expected = "the line that says how the run began"
+    for row in rows:
+        if row["event"] == "begun":
+            return row
+        if row["event"] != "torn":
+            raise fault(row["seq"], expected, f"the event {row['event']}")
+    raise fault(len(rows) + 1, expected, "no further line")
 
 
 def fault(number: int, expected: str, found: str) -> RunError:

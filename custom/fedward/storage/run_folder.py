@@ -203,7 +203,7 @@ class RunFolder:
         It gets its first line then, unless it has one.
         """
         log = AuditLog(self.path / audit.LOG, self.info.id, self.info.audit)
-        if not log.end["lines"]:
+        if not log.is_begun:
             log.add("begun", experiment=self.experiment.digest, **_beginning(self.info))
         return log
 
