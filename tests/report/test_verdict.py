@@ -83,6 +83,23 @@ def test_a_round_of_few_sites_is_not_called_lower(tmp_path):
     assert f"because its mean validation balanced accuracy {among}" in few
 
 
+def test_a_tie_of_rounds_passes_none_over(tmp_path):
+    """Equal means may differ in the last bit: 0.2, 0.2 and 0.2 have more than 0.1, 0.2 and 0.3."""
+    folder = write_run(tmp_path / "run", rounds=4, sites=SITES[:3])
+    first = dict.fromkeys(SITES[:3], 0.2)
+    last = dict(zip(SITES[:3], (0.1, 0.2, 0.3), strict=True))
+    assert fmean(first.values()) > fmean(last.values())
+    values = {1: first, 4: last}
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.open()]
+    for row in rows:
+        if row["name"] == KEY and row["split"] == "val":
+            row["value"] = values.get(row["round"], {}).get(row["site"], 0.0)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    highest = "Round 4 was selected because its mean validation balanced accuracy is the highest ("
+    assert highest in report(folder)[1].text
+
+
 @pytest.mark.parametrize(
     ("accuracy", "balanced", "found", "begin"),
     [

@@ -280,8 +280,17 @@ def latest_best(values: Mapping[int, float]) -> int | None:
     Few validation images take few values, and a lucky first round ties with models that have
     learned more.
     """
-    # Means of the same numbers in another order may differ in the last bit: that is a tie.
-    return max(values, key=lambda round_: (round(values[round_], 12), round_), default=None)
+    return max(values, key=lambda round_: (_comparable(values[round_]), round_), default=None)
+
+
+def is_above(value: float, other: float) -> bool:
+    """Return whether a mean is higher than another one, and no tie of :func:`latest_best`."""
+    return _comparable(value) > _comparable(other)
+
+
+def _comparable(mean_value: float) -> float:
+    """Return a mean without its last bits, in which equal means may differ."""
+    return round(mean_value, 12)
 
 
 def _sites(rows: Sequence[MetricRow]) -> list[str]:

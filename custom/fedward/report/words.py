@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
-from fedward.evaluation.selection import Selection, mean_over_sites
+from fedward.evaluation.selection import Selection, is_above, mean_over_sites
 from fedward.runs.choices import Choices, site_test_values
 from fedward.runs.exchanges import took_no_step
 from fedward.runs.over_sites import over_sites
@@ -201,7 +201,7 @@ def _selection(run: Run, choices: Choices) -> str | None:
         return None
     means = mean_over_sites(run.metrics, shared.metric)
     # Such a round was measured at too few of the sites (judged_by_most).
-    is_passed_over = any(value > shared.val for value in means.values())
+    is_passed_over = any(is_above(value, shared.val) for value in means.values())
     among = " of the rounds that most sites measured" if is_passed_over else ""
     sentences = (
         f"Round {shared.round} was selected because its mean validation "
