@@ -37,7 +37,7 @@ class ClientTask:
     """What one site is asked to do in one exchange."""
 
     name: str = TRAIN
-    """The task as :meth:`Algorithm.phases` takes it."""
+    """The task as :meth:`Algorithm.phases` takes it, one of :attr:`Requirements.tasks`."""
     models: Mapping[str, State] = field(default_factory=dict)
     """Models that only this site is sent, by role, such as ``{"peer0": ...}``.
 
