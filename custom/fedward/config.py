@@ -48,8 +48,9 @@ MOST_CLASSES = 1000
 LONGEST_CLASS = 200
 """Characters of a class's name."""
 _LONGEST_TITLE = 60
-EXPECTED_TITLE = f"1 to {_LONGEST_TITLE} printable characters"
 """Characters of a class's title."""
+EXPECTED_TITLE = f"1 to {_LONGEST_TITLE} printable characters"
+"""What a class's title is, in words."""
 
 
 class _Frozen(BaseModel):
