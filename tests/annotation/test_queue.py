@@ -1,5 +1,6 @@
 """The queue: what is asked, what is answered, and that nothing acknowledged is ever lost."""
 
+import errno
 import os
 import shutil
 import signal
@@ -435,6 +436,25 @@ def test_a_queue_on_a_disk_that_is_not_there_is_not_begun_anew(tmp_path: Path) -
     with pytest.raises(DataError, match=rf"{NAME}.*found no such file.*put back a backup"):
         Queue(tmp_path)
     assert (tmp_path / NAME).is_symlink()
+
+
+def test_a_queue_on_a_disk_that_fails_is_not_replaced(
+    clinic: Any, clinician: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is there cannot be told then."""
+    clinician("anna").say("s00", "MEL")
+    lstat = os.lstat
+
+    def failing(path: Any, **options: Any) -> os.stat_result:
+        if Path(path).name == NAME:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return lstat(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.lstat", failing)
+        with pytest.raises(DataError, match=rf"{NAME}.*found Input/output error"):
+            Queue(clinic.queue.folder)
+    assert Queue(clinic.queue.folder).labels() == {"s00": "MEL"}
 
 
 def test_a_process_killed_while_it_makes_a_queue_leaves_none(

@@ -327,5 +327,17 @@ def is_there(folder: Path) -> bool:
 
     A -wal without its file may hold answers. A link that leads nowhere may lead to a disk that is
     not there at the moment.
+
+    Raises:
+        OSError: the folder cannot be read, and so may have one.
     """
-    return os.path.lexists(folder / NAME) or os.path.lexists(folder / f"{NAME}-wal")
+    return any(_is_name_of_a_file(folder / name) for name in (NAME, f"{NAME}-wal"))
+
+
+def _is_name_of_a_file(path: Path) -> bool:
+    # os.path.lexists calls a file missing on a disk that fails.
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
