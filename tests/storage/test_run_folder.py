@@ -5,6 +5,7 @@ import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -155,6 +156,22 @@ def test_a_best_model_of_a_round_that_was_given_up_is_removed(tmp_path, stopped,
     assert verify(folder)
     best = json.loads((folder / "best.json").read_text())
     assert best["round"] == read_info(folder).summary.best_round
+
+
+def test_status_takes_a_better_model_that_is_being_saved_for_none(tmp_path, stopped, monkeypatch):
+    """The run removes the file after status has listed the folder, and before status reads it."""
+    folder = tmp_path / "run"
+    shutil.copytree(stopped, folder)
+    assert progress(folder)["best"]
+    read_text = Path.read_text
+
+    def removed(path: Path, **options: Any) -> str:
+        if path.name == "best.json":
+            path.unlink()
+        return read_text(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", removed)
+    assert progress(folder)["best"] is None
 
 
 @pytest.mark.parametrize(

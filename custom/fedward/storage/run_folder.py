@@ -351,11 +351,12 @@ class RunFolder:
             _, sidecar = self._best
             return sidecar["round"], sidecar["value"]
         path = self.path / "best.json"
-        if not path.exists():
-            return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return int(content["round"]), float(content["value"])
+        except FileNotFoundError:
+            # A run that goes on removes it for as long as it saves a better model.
+            return None
         except _DAMAGED as error:
             raise RunError(
                 str(path),
