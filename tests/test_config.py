@@ -135,6 +135,12 @@ def test_a_job_file_with_a_key_twice_is_refused(tmp_path: Path) -> None:
         load_experiment(str(tmp_path / "job.json"))
 
 
+def test_a_job_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"a":' * 100_000)
+    with pytest.raises(ConfigError, match="found text that is nested too deeply"):
+        load_experiment(str(tmp_path / "job.json"))
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
     experiment = JOBS[name]()

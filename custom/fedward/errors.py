@@ -268,12 +268,20 @@ def quoted(name: str) -> str:
     return f'"{name}"' if "," in name else name
 
 
+_REASONS = {
+    UnicodeDecodeError: "bytes that are not text in UTF-8",
+    RecursionError: "text that is nested too deeply",
+}
+"""Errors from a file -> why it could not be read, where that is always the same."""
+
+
 def reason_of(error: Exception) -> str:
     """Return why something could not be read, in words for people who did not write the code."""
     if isinstance(error, OSError) and error.strerror:
         return _reason_of_system(error, error.strerror)
-    if isinstance(error, UnicodeDecodeError):
-        return "bytes that are not text in UTF-8"
+    for kind, reason in _REASONS.items():
+        if isinstance(error, kind):
+            return reason
     if isinstance(error, KeyError):
         return f"no {error}"
     if isinstance(error, json.JSONDecodeError):

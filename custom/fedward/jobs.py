@@ -378,7 +378,7 @@ def _base(job: str) -> Experiment:
         return Experiment.parse(raw, f"job {job}")
     try:
         raw = json.loads(Path(job).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         suggestion = did_you_mean(job, [*JOBS, *METHODS.names()])
         if suggestion and not Path(job).exists():
             raise ConfigError(f"There is no job {job}{suggestion}", "Correct the name.") from error

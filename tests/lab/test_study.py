@@ -184,6 +184,9 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ConfigError, match="expected a JSON file"):
         read_study(tmp_path / "broken.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="found text that is nested too deeply"):
+        read_study(tmp_path / "deep.json")
     rows = ", ".join(f'"twice": {json.dumps(row)}' for row in (FILES, OTHER))
     (tmp_path / "twice.json").write_text(f'{{"title": "t", "rows": {{{rows}}}}}')
     with pytest.raises(ConfigError, match="found a key that comes twice: 'twice'"):

@@ -566,7 +566,9 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("content", ["[1]", "{", "", '{"image_size": 16, "image_size": 32}'])
+@pytest.mark.parametrize(
+    "content", ["[1]", "{", "", "[" * 100_000, '{"image_size": 16, "image_size": 32}']
+)
 def test_a_damaged_data_file_is_refused(tmp_path, capsys, content):
     partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=2))
     (tmp_path / "sites" / "data.json").write_text(content)

@@ -50,7 +50,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(read_content(path).decode("utf-8"), object_pairs_hook=unique_keys)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):
         raise DataError(

@@ -26,7 +26,7 @@ def read_study(file: Path) -> Study:
     except ValidationError as error:
         fields = [*names_in(Study), *names_in(Row), *names_in(Variant), *names_in(Claim)]
         raise explain(error, f"study {file}", content, fields) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"study {file}",
             "Name a file such as those in benchmarks/studies, or repair it.",
