@@ -25,6 +25,7 @@ from fedward.evaluation.subgroups import subgroup_counts
 from fedward.inference.card import ModelCard
 from fedward.inference.model import TrainedModel
 from fedward.label_kinds import ONE_LABEL
+from fedward.report.forest import Forest
 from fedward.report.sheet import render_sheet
 from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
@@ -336,6 +337,16 @@ def test_a_group_that_is_worse_off_is_named_beside_a_weak_finding() -> None:
     assert [one.title for one in verdict.low_subgroups] == ["women (sex)"]
     assert reasons.why_ask_always(verdict) == "it finds less in women (sex)"
     assert "it finds fewer than half of the images of A (3 of 90)" in in_short.lead(verdict)
+
+
+def test_the_picture_says_that_groups_leave_classes_out() -> None:
+    """All groups may be right more often than the model is on all images."""
+    without = Federation([[90] * 4] * 2, 9.0, False, 0, 0, 0)
+    caption = "not with the other rows"
+    for federation, has_groups in ((without, False), (without._replace(women=0.5), True)):
+        forest = Forest.of(verdict_of(federation), "the model")
+        assert forest
+        assert (caption in forest.caption) == has_groups
 
 
 def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() -> None:

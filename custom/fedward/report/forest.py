@@ -121,6 +121,11 @@ def _caption(verdict: Verdict, model: str, parts: Sequence[_Part]) -> str:
     sentences = [f"{beginning}: of {'; of '.join(shown)}.", "The lowest are on top."]
     if verdict.common:
         sentences.append(f"The dashed line at the top is always answering {verdict.common.name}.")
+    if verdict.subgroups:
+        sentences.append(
+            f"A group leaves out {verdict.unit}s of classes that are too small in it. So compare "
+            "it with what is expected of it, under Clinical numbers, and not with the other rows."
+        )
     return " ".join(sentences)
 
 
