@@ -162,6 +162,7 @@ def test_where_nothing_is_measured_the_command_that_is_offered_cures_it(
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
+    assert "measure fewer than 2 classes on test images. This cut measures" in " ".join(lines)
     with pytest.raises(DataError, match=r"(?s)none .2 of the classes needed.*--evaluate-together"):
         said(Path("sites"), Path("run"))
     assert said(Path("sites"), Path("run"), unmeasured=True)[0] == named_sites(Path("sites"))

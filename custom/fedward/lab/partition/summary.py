@@ -69,10 +69,12 @@ def summary(
     lines.append("")
     for doubt in pool.doubts:
         lines += [*fold(doubt), ""]
-    if better_command and len(measured_somewhere(pool, cut, "test")) < fewest_measured(
-        pool.label_kind
-    ):
-        lines.append("`fedward run` refuses sites that measure nothing. This cut measures more:")
+    needed = fewest_measured(pool.label_kind)
+    if better_command and len(measured_somewhere(pool, cut, "test")) < needed:
+        lines += fold(
+            f"`fedward run` refuses sites that together measure fewer than {needed} "
+            f"{'class' if needed == 1 else 'classes'} on test images. This cut measures more:"
+        )
         lines += _folded("Next:", better_command)
     else:
         if better_command:
