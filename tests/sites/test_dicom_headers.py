@@ -20,7 +20,7 @@ from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted
 from fedward.sites import load_site
 from fedward.sites.doctor import examine
-from fedward.sites.headers import IDENTIFYING, dicom_patients, header_notes
+from fedward.sites.headers import IDENTIFYING, DicomPatients, dicom_patients, header_notes
 from fedward.sites.leaks import leaks_between
 from running import run_local
 from tiny import tiny
@@ -159,6 +159,13 @@ def test_an_id_of_anybody_on_some_files_is_nobodys(tmp_path, patient):
     assert len(examine(site_of(root), SPEC).leaks) == 2
 
 
+def test_a_single_file_of_nobody_is_noted():
+    alone = DicomPatients([1, None], ignored=1, by_study=1, studies=1)
+    ignored, by_study = alone.notes
+    assert ignored.startswith("1 DICOM file has a PatientID that is ignored")
+    assert by_study.startswith("1 DICOM file names no patient, so its study counts as a patient")
+
+
 def test_a_file_that_names_no_patient_has_that_of_its_study(tmp_path):
     values = np.arange(256, dtype=np.uint8).reshape(16, 16)
     tags = [("7", "1.1"), ("", "1.1"), ("8", "1.2"), ("", "1.3"), ("", "1.3"), ("7", ""), ("", "")]
@@ -169,6 +176,10 @@ def test_a_file_that_names_no_patient_has_that_of_its_study(tmp_path):
     found = dicom_patients(paths)
     assert found.numbers == [1, 1, 2, 3, 3, 1, None]
     assert (found.ignored, found.by_study, found.studies) == (0, 2, 1)
+    assert found.notes == [
+        "2 DICOM files name no patient, so their study counts as a patient. One patient may have "
+        "several studies."
+    ]
     # One patient and one study of all files tell nobody apart.
     same = dicom_patients(
         [paths[0], save(tmp_path / "x", values, PatientID="7", StudyInstanceUID="1.1")]

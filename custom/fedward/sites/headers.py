@@ -104,14 +104,22 @@ class DicomPatients(NamedTuple):
         """What a person should know of them."""
         notes = []
         if self.ignored:
+            verb = "has" if self.ignored == 1 else "have"
             notes.append(
-                f"{self.ignored} DICOM files have a PatientID that is ignored: ANONYMOUS or the "
-                "like, or the same in all files."
+                f"{count(self.ignored, 'DICOM file')} {verb} a PatientID that is ignored: "
+                "ANONYMOUS or the like, or the same in all files."
             )
         if self.by_study:
+            verb = "names" if self.by_study == 1 else "name"
+            if self.by_study == 1:
+                studies = "its study"
+            elif self.studies == 1:
+                studies = "their study"
+            else:
+                studies = f"each of their {self.studies} studies"
             notes.append(
-                f"{self.by_study} DICOM files name no patient, so each of their {self.studies} "
-                "studies counts as a patient. One patient may have several studies."
+                f"{count(self.by_study, 'DICOM file')} {verb} no patient, so {studies} counts "
+                "as a patient. One patient may have several studies."
             )
         return notes
 
