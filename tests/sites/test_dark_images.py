@@ -75,3 +75,5 @@ def test_the_note_counts_and_names_some():
     assert dark_note([], 9) == []
     [note] = dark_note(["a", "b", "c", "d"], 9)
     assert note.startswith("4 of 9 images are nearly black or of one grey, such as a, b, c: 95 of")
+    [note] = dark_note(["a"], 9)
+    assert note.startswith("1 of 9 images is nearly black or of one grey, such as a: 95 of")

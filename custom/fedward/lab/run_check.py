@@ -34,7 +34,7 @@ from fedward.operation.next_step import NO_LABELS
 from fedward.runs.sentences import MOST_SITES, omitted_sites
 from fedward.sites import open_site
 from fedward.sites.check import read_sites
-from fedward.sites.dark_images import dark_images
+from fedward.sites.dark_images import dark_count, dark_images
 from fedward.sites.data import Images
 from fedward.sites.hiding_windows import hiding_note_of_site
 from fedward.sites.job_checks import by_reason
@@ -424,7 +424,7 @@ def _odd_lines(sites: Sequence[OpenedSite]) -> Iterator[str]:
         total = sum(number for number, _, _ in dark)
         causes = [f"At {site.name}: {site.dark_cause}" for site in sites if site.dark_cause]
         yield (
-            f"looks wrong: {total} of {images} images are nearly black or of one grey ({where}). "
+            f"looks wrong: {dark_count(total, images)} ({where}). "
             f"{' '.join(causes) or 'See them with fedward doctor'}"
         )
     for site in sites:

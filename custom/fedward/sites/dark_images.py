@@ -62,6 +62,12 @@ def dark_images(sets: Iterable[Images]) -> list[str]:
     return names
 
 
+def dark_count(dark: int, total: int) -> str:
+    """Return how many of some images :func:`nearly_black` finds, in words."""
+    verb = "is" if dark == 1 else "are"
+    return f"{dark} of {count(total, 'image')} {verb} nearly black or of one grey"
+
+
 def dark_note(
     names: Sequence[str], total: int, cause: str = "", files: Iterable[Path] = ()
 ) -> list[str]:
@@ -77,8 +83,8 @@ def dark_note(
         return []
     named = ", ".join(names[:_NAMED])
     return [
-        f"{len(names)} of {count(total, 'image')} are nearly black or of one grey, such as "
-        f"{named}: 95 of 100 pixels are within an eighth of the greys. {cause or _advice(files)}"
+        f"{dark_count(len(names), total)}, such as {named}: 95 of 100 pixels are "
+        f"within an eighth of the greys. {cause or _advice(files)}"
     ]
 
 
