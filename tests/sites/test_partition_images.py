@@ -800,3 +800,15 @@ def test_a_broken_image_is_named_by_partition_and_nobody_later(tmp_path):
     assert "Listed: 25 files. Used: 24. Left out: 1, each with its reason in " in text
     assert "to PNG of 8 bits: B/3.png" in text
     assert not loaded(tmp_path / "sites")["site-1"].rejected
+
+
+@pytest.mark.parametrize("contradicting", ["left-out", "kept"])
+def test_rows_that_label_one_file_differently_are_refused_whatever_is_decided_of_copies(
+    tmp_path, contradicting
+):
+    for name in "ab":
+        Image.new("L", (8, 8), 255).save(tmp_path / f"{name}.png")
+    table = tmp_path / "all.csv"
+    table.write_text("image,label\na.png,A\nb.png,B\na.png,B\n")
+    with pytest.raises(DataError, match=r"one label for each image, .*a\.png is A in line 2"):
+        partition(table, tmp_path / "sites", Wanted(sites=2, contradicting=contradicting))

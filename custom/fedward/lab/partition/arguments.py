@@ -180,8 +180,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--contradicting",
         choices=("left-out", "kept"),
-        help="the same picture with several labels: leave it out, or keep it as it is (default: it "
-        "is refused)",
+        help="copies of a picture with several labels: leave them out, or keep them as they "
+        "are (default: they are refused). Rows of a CSV that differ on one file are always refused",
     )
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
