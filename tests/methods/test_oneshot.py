@@ -156,19 +156,19 @@ def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
     np.testing.assert_allclose(log_probabilities, oracle.predict_log_proba(x.numpy()), atol=1e-6)
 
 
-@pytest.mark.parametrize("count", [40, 400])
-def test_the_chosen_shrinkage_is_that_of_a_ridge_regression(count: int) -> None:
-    """GCV by hand, with the hat matrix of all images and no sums."""
-    x, y = features(count, width=60)
+@pytest.mark.parametrize(("count", "width"), [(30, D), (200, 20), (40, 60), (400, 60)])
+def test_the_chosen_shrinkage_is_that_of_a_ridge_regression(count: int, width: int) -> None:
+    """GCV by hand, with the hat matrix of all images and no sums; it chooses 0.02 to 0.95."""
+    x, y = features(count, width=width)
     shares, sums, products = statistics(x, y)
     hot = torch.nn.functional.one_hot(y, K).double()
     centred = x - x.mean(dim=0)
     means = torch.stack([x[y == c].mean(dim=0) for c in range(K)])
-    mean_variance = (x - means[y]).square().sum() / count / 60
+    mean_variance = (x - means[y]).square().sum() / count / width
     errors = []
     for shrinkage in SHRINKAGES:
         ridge = shrinkage / (1 - shrinkage) * mean_variance * count
-        gram = centred.T @ centred + ridge * torch.eye(60, dtype=torch.float64)
+        gram = centred.T @ centred + ridge * torch.eye(width, dtype=torch.float64)
         hat = centred @ torch.linalg.solve(gram, centred.T) + 1 / count
         residuals = (hot - hat @ hot).square().sum(dim=0) / count / shares
         errors.append(float(residuals.sum() / (1 - hat.trace() / count) ** 2))
@@ -181,6 +181,18 @@ def test_fewer_images_choose_more_shrinkage() -> None:
     many = chosen_shrinkage(*statistics(x, y), 2000)
     assert many < few
     assert chosen_shrinkage(*statistics(x[:9], torch.full((9,), 2)), 9) == SHRINKAGES[-1]
+
+
+def test_absent_classes_and_a_common_factor_choose_the_same_shrinkage() -> None:
+    """Noise leaves shares that are below 0, or do not add up to 1."""
+    x, y = features(200, width=20)
+    moments = statistics(x, y)
+    chosen = chosen_shrinkage(*moments, 200)
+    assert SHRINKAGES[0] < chosen < SHRINKAGES[-1], "neither end, where numbers may be any"
+    assert chosen_shrinkage(*(1.25 * moment for moment in moments), 200) == chosen
+    shares, sums, products = statistics(x, y, K + 2)
+    shares[K] = -0.01
+    assert chosen_shrinkage(shares, sums, products, 200) == chosen
 
 
 def test_fewer_images_than_features_give_finite_heads() -> None:
