@@ -112,9 +112,12 @@ def test_equal_scores_go_to_the_first_class():
         ([[np.inf, 0, 1]], [0], "1 of 1 images"),
         ([[0.2, 0.3, 0.5], [3.0, -2.0, 0.0]], [0, 1], "softmax"),
         ([[0.2, 0.3, 0.5]], [3], "labels 0..2"),
+        ([[0.2, 0.3, 0.5]] * 2, [0, 3], "labels 0..2"),
         ([[0.2, 0.3, 0.5]], [-1], "labelled images only"),
+        ([[0.2, 0.3, 0.5]] * 2, [-1, 0], "labelled images only"),
         ([[0.2, 0.8]], [0], r"\(N, 3\)"),
         ([[0.2, 0.3, 0.5]], [0, 1], "one row of probabilities"),
+        ([[0.2, 0.3, 0.5]], [[0]], r"\(1, 3\) and \(1, 1\)"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(probabilities, labels, match):
