@@ -1,4 +1,4 @@
-"""Wilson's interval of a share of images."""
+"""Wilson's interval of a share of images, and how few images have a share."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from fedward.errors import ConfigError
-from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.intervals import Share, proportion_interval
 
 
 def test_by_hand() -> None:
@@ -47,3 +47,8 @@ def test_its_mirror_image_is_that_of_the_other_share(share: float) -> None:
 def test_no_share_and_no_image_are_refused(share: float, n: int) -> None:
     with pytest.raises(ConfigError, match="a share in \\[0, 1\\] of at least one image"):
         proportion_interval(share, n)
+
+
+def test_five_images_are_the_fewest_with_a_share() -> None:
+    assert Share.of(2, 4) is None
+    assert Share.of(2, 5) == Share(0.4, *proportion_interval(0.4, 5), 5)
