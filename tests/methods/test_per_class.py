@@ -121,6 +121,8 @@ def test_answers_that_are_not_kept_have_no_influence() -> None:
         lambda: answers(torch.zeros(3, 0), 0.5),
         lambda: answers_loss(torch.zeros(3, 2), torch.zeros(3), torch.ones(3, 2, dtype=torch.bool)),
         lambda: answers_loss(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(3, 2)),
+        lambda: answers_loss(torch.zeros(3, 2), torch.zeros(3, 2), torch.ones(2, dtype=torch.bool)),
+        lambda: answers_loss(torch.zeros(3, 0), torch.zeros(3, 0), torch.ones(3, 0).bool()),
     ],
 )
 def test_other_shapes_are_refused(call: Any) -> None:

@@ -149,6 +149,11 @@ def test_what_does_not_fit_is_refused(targets: Tensor, keep: Tensor) -> None:
         soft_label_loss(torch.zeros(5, CLASSES), targets, keep)
 
 
+def test_logits_without_a_class_are_refused() -> None:
+    with pytest.raises(ConfigError, match="classes >= 1"):
+        soft_label_loss(torch.zeros(5, 0), torch.zeros(5, 0), torch.ones(5, dtype=torch.bool))
+
+
 def test_the_settings_choose_it_with_their_threshold_and_temperature() -> None:
     settings_ = FixMatchSettings(pseudo_labels="soft", threshold=0.5, temperature=0.7)
     _, probabilities = drawn(4)
