@@ -237,7 +237,7 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
             '{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}',
             "broken format, .*experiment",
         ),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_broken_run_json_is_reported(tmp_path, content, problem):
