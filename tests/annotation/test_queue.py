@@ -441,7 +441,7 @@ def test_a_queue_on_a_disk_that_is_not_there_is_not_begun_anew(tmp_path: Path) -
 def test_a_queue_on_a_disk_that_fails_is_not_replaced(
     clinic: Any, clinician: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it is there cannot be told then."""
+    """An error of the disk does not say that the file is absent."""
     clinician("anna").say("s00", "MEL")
     lstat = os.lstat
 

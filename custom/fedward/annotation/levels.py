@@ -116,7 +116,7 @@ class _Deep(NamedTuple):
     """A grey image with more than 8 bits."""
 
     values: npt.NDArray[np.float64]
-    """(H, W), upright; where there is none it is the lowest of the others."""
+    """(H, W), upright. A pixel without a value has the lowest value of the others."""
     outside: npt.NDArray[np.bool_]
     """(H, W) which pixels have no value, and are black in every window."""
     inverted: bool

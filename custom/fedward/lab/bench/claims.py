@@ -77,7 +77,7 @@ def _bounds_and_seeds(study: Study) -> dict[str, object]:
 
 
 def recorded_under(study: Study, record: Record) -> Record:
-    """Return a new line with its title, and digests of what its study claims and is judged by."""
+    """Return a new line with its row's title and the digests of its study's claims and rules."""
     title = "" if record.reference else study.name_of(record.variant, record.row)
     return replace(record, claims=claims_digest(study), judged_by=judged_by(study), title=title)
 

@@ -73,9 +73,9 @@ def has_level_lines(results: Results) -> bool:
 
 
 def plotted(results: Results) -> list[str]:
-    """Return what the figure shows, in words and numbers; empty if there is none.
+    """Return the words and numbers of the figure; an empty list without a figure.
 
-    Of each row it says whether it is the page's own, which has a line in bold.
+    The text of a row ends with whether it is the page's own row, whose line is bold.
     """
     plot = _plot(results)
     if not plot.lines:

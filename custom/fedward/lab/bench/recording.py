@@ -303,7 +303,7 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         runs = runs_of(cell)
         if not runs:
             continue
-        # Which images a run used, its title, and what was claimed and judged, only the study knows.
+        # A run folder does not hold these: the cut, the row's title, the study's claims and rules.
         drawn = Drawn(kept.cut, kept.repetition)
         found = replace(
             record(cell, runs, drawn),

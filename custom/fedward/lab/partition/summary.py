@@ -154,7 +154,7 @@ def _cells(pool: Pool, site_rows: Mapping[str, Rows], share: float) -> tuple[str
 
 
 def _alone_note(pool: Pool, used: Collection[int]) -> list[str]:
-    """Return a note of the used rows without a patient or lesion; empty if there are none."""
+    """Return a note that counts the used images without a patient or lesion; none without any."""
     alone = sum(pool.alone[row] for row in used)
     if not alone:
         return []
