@@ -1,4 +1,4 @@
-"""A run of active learning in which nobody is asked says so in all places."""
+"""A run of active learning says in all places where nobody is asked, and where nobody answers."""
 
 import io
 import json
@@ -10,7 +10,8 @@ import pytest
 
 from fedward.config import DataSpec
 from fedward.console.console import Console
-from fedward.runs.sentences import nobody_asked
+from fedward.runs.open_questions import open_questions
+from fedward.runs.sentences import nobody_asked, unanswered
 from fedward.server.questions import enough_labels
 from fedward.server.run_status import lines, progress
 from running import run_local
@@ -57,11 +58,18 @@ def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobod
     assert summary.get("enough_labels", {}) == expected
     state = progress(folder)
     assert state["enough_labels"] == expected
+    without_label = dict.fromkeys(SITES, 0)
+    for row in rows:
+        without_label[row["site"]] += row["asked"]  # no question is answered
+    waiting = {site: images for site, images in without_label.items() if images}
+    assert state["open_questions"] == open_questions(folder) == waiting
     text = " ".join(printed.getvalue().split())
     status = " ".join(" ".join(lines(state)).split())
     for output in (text, status):
         assert output.count("no labels are asked for") == nobody
         assert (nobody_asked(label_counts) in output) == nobody
+        assert output.count("asked about had no label yet") == bool(waiting)
+        assert unanswered(waiting) in output
 
 
 @pytest.mark.parametrize(
@@ -84,6 +92,31 @@ def test_only_who_asks_nobody_and_never_will_is_told(
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert enough_labels(tmp_path, tiny("fedal", options={"target_fraction": 0.5})) == expected
     assert enough_labels(tmp_path, tiny("fedavg")) == {}
+
+
+def test_only_images_without_an_answer_count_as_open(tmp_path: Path) -> None:
+    rest = {"bought": 0, "unusable": 0, "labelled": 9, "unlabelled": 9, "minutes": None}
+    rows = [
+        {"round": 1, "site": "b", "asked": 4, "waiting": 4, "cannot_tell": 0, **rest},
+        {"round": 1, "site": "a", "asked": 3, "waiting": 3, "cannot_tell": 0, **rest},
+        {"round": 1, "site": "c", "asked": 0, "waiting": 0, "cannot_tell": 0, **rest},
+        {"round": 2, "site": "a", "asked": 2, "waiting": 0, "cannot_tell": 5, **rest},
+    ]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert open_questions(tmp_path) == {"b": 4}
+    assert open_questions(tmp_path / "a run that buys no labels") == {}
+
+
+def test_questions_of_all_sites_are_added_up_and_few_sites_named() -> None:
+    assert unanswered({"a": 1, "b": 2}).startswith(
+        "3 images asked about had no label yet (a: 1; b: 2). "
+    )
+    many = unanswered({f"s{index:02d}": 1 for index in range(12)})
+    assert many.startswith("12 images ")
+    assert "s09" in many
+    assert "s10" not in many
+    assert "2 more sites" in many
+    assert unanswered({}) == ""
 
 
 def test_many_sites_are_counted() -> None:

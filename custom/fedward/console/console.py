@@ -9,8 +9,16 @@ from fedward.console.listener import Listener, Start
 from fedward.console.progress import Progress
 from fedward.console.run_end import report_line, value_line, verdict_line
 from fedward.runs.exchanges import took_no_step
+from fedward.runs.open_questions import open_questions
 from fedward.runs.outcome import ending, outcome
-from fedward.runs.sentences import MOST_SITES, more_sites, no_head, nobody_asked, nothing_to_judge
+from fedward.runs.sentences import (
+    MOST_SITES,
+    more_sites,
+    no_head,
+    nobody_asked,
+    nothing_to_judge,
+    unanswered,
+)
 from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import WIDTH, Printer, columns, printable
@@ -183,6 +191,7 @@ class Console(Listener):
             self._wrapped(ending(folder, summary, untrained))
             self._wrapped(nothing_to_judge(untrained) or "")
         self._wrapped(nobody_asked(summary.enough_labels))
+        self._wrapped(unanswered(open_questions(folder)))
         self._wrapped(no_head(summary.without_head))
         if summary.not_evaluated:
             sites = count(len(summary.not_evaluated), "site")

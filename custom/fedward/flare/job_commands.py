@@ -237,7 +237,8 @@ def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.kits.kit import open_kit
     from fedward.flare.places import new_run
     from fedward.report.rewriting import rewrite_report
-    from fedward.runs.sentences import nobody_asked
+    from fedward.runs.open_questions import open_questions
+    from fedward.runs.sentences import nobody_asked, unanswered
     from fedward.runs.standing import continuing
     from fedward.storage.info import read_info
 
@@ -262,9 +263,12 @@ def _submit(options: argparse.Namespace) -> int:
             say(f"job {job_id} is submitted")
             meta = wait(flare, job_id, options.timeout, reporter)
             run = fetch(flare, meta, options.out, reporter.lost_sites)
-    nobody = nobody_asked(read_info(run).summary.enough_labels)
-    if nobody:
-        say(nobody)
+    for sentence in (
+        nobody_asked(read_info(run).summary.enough_labels),
+        unanswered(open_questions(run)),
+    ):
+        if sentence:
+            say(sentence)
     say(f"run folder {run}")
     # The pages that came are the server's; these are made here from the run's files.
     rewrite_report(run)

@@ -110,6 +110,24 @@ def nobody_asked(enough: Mapping[str, str]) -> str:
     )
 
 
+def unanswered(open_questions: Mapping[str, int]) -> str:
+    """Return where questions about labels wait, and who can answer them; empty if none waits.
+
+    Args:
+        open_questions: site -> images that it has asked about and that have no label yet.
+    """
+    if not open_questions:
+        return ""
+    sites = [f"{site}: {images}" for site, images in list(open_questions.items())[:MOST_SITES]]
+    if len(open_questions) > MOST_SITES:
+        sites.append(more_sites(len(open_questions)))
+    return (
+        f"{count(sum(open_questions.values()), 'image')} asked about had no label yet "
+        f"({'; '.join(sites)}). People answer on the page that `fedward annotate SITE_FILE` serves "
+        "there."
+    )
+
+
 def no_head(classes: Sequence[str]) -> str:
     """Return which classes have no head, why, and what to do; empty if there is no such class."""
     if not classes:

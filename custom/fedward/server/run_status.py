@@ -10,7 +10,8 @@ from typing import Any
 from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
-from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked
+from fedward.runs.open_questions import open_questions
+from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, unanswered
 from fedward.runs.standing import standing
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
@@ -51,6 +52,7 @@ def progress(run_folder: Path, *, is_own: bool = False) -> dict[str, Any]:
       best round so far and of the last evaluated one.
     - ``not_evaluated``: site -> why it did not evaluate the last model of a finished run.
     - ``enough_labels``: site -> why nobody is asked for labels there.
+    - ``open_questions``: site -> images that it has asked about and that have no label yet.
     - ``bytes_down``, ``bytes_up``: of all committed exchanges.
 
     Raises:
@@ -98,6 +100,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         **_key_metric(run, experiment.key_metric),
         "not_evaluated": info.summary.not_evaluated,
         "enough_labels": enough_labels(run.path, experiment),
+        "open_questions": open_questions(run.path),
         "bytes_down": sum(row.bytes_down for row in rounds),
         "bytes_up": sum(row.bytes_up for row in rounds),
     }
@@ -164,6 +167,7 @@ def lines(state: Mapping[str, Any]) -> list[str]:
             value = f"{state['metric']} {measured['value']:.3f}"
             text += _item(name, f"{value} after {count(measured['round'], 'round')}")
     text += _item("labels", nobody_asked(state["enough_labels"]))
+    text += _item("questions", unanswered(state["open_questions"]))
     missing = state["not_evaluated"]
     if missing:
         text += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
