@@ -276,12 +276,6 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
     assert distance_weights(*uncapped, 100.0)[3] > 0.999999
 
 
-@pytest.mark.proves(
-    "site",
-    "one of ten sites sends an update just under the largest that passes",
-    "a median or trimmed mean (`robust`) stays among the honest models. **Not "
-    "covered**: the plain mean, the default",
-)
 @pytest.mark.parametrize(
     ("weights", "sizes", "expected"),
     [
@@ -303,6 +297,12 @@ def test_weights_that_are_small_enough_are_returned_as_they_are() -> None:
         assert capped_weights(weights, torch.ones_like(weights), 0.5) is weights
 
 
+@pytest.mark.proves(
+    "site",
+    "one of ten sites sends an update just under the largest that passes",
+    "a median or trimmed mean (`robust`) stays among the honest models. **Not "
+    "covered**: the plain mean, the default",
+)
 def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     model = torch.randn(1000, generator=draw)
