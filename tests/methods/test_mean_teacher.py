@@ -258,6 +258,19 @@ def test_ema_refuses_other_buffers_before_it_changes_anything() -> None:
     assert_equal(copied(teacher), before)
 
 
+def test_ema_refuses_a_parameter_in_the_place_of_a_buffer() -> None:
+    """All tensors have the shapes of the teacher's, in the same order."""
+    teacher = nn.BatchNorm1d(3)
+    before = copied(teacher)
+    student = nn.BatchNorm1d(3)
+    mean = student.running_mean
+    del student.running_mean
+    student.register_parameter("running_mean", nn.Parameter(mean + 9))
+    with pytest.raises(ConfigError, match="one architecture"):
+        ema(teacher, student, 0.5)
+    assert_equal(copied(teacher), before)
+
+
 # --- the objective
 
 
@@ -333,7 +346,9 @@ def test_a_weight_of_zero_trains_nothing() -> None:
     net = make_net()
     objective = teacher_of(unlabelled_weight=0.0)
     phase = Stepping(objective, net, inputs())
-    loss = value(phase.losses(make_batch()))
+    losses = phase.losses(make_batch())
+    assert not losses.learns, "a step would still move the network by momentum and weight decay"
+    loss = value(losses)
     assert loss.item() == 0
     assert all(not part.any() for part in torch.autograd.grad(loss, list(net.parameters())))
 
