@@ -56,6 +56,22 @@ def test_labels_that_set_no_temperature(shift: int) -> None:
     assert fit_temperature(probabilities, (probabilities.argmax(axis=1) + shift) % 4) is None
 
 
+@pytest.mark.parametrize(
+    ("temperature", "is_found"), [(0.04, False), (0.06, True), (19.0, True), (21.0, False)]
+)
+def test_temperatures_from_a_twentieth_to_twenty_are_searched(
+    temperature: float, is_found: bool
+) -> None:
+    """Two of three equal answers are right.
+
+    Odds of two to one are most likely, e^(z / T) = 2, so that T = z / log 2.
+    """
+    other = 2**-temperature / (1 + 2**-temperature)  # z = T log 2
+    answers = np.array([[1 - other, other]] * 3, np.float32)
+    found = fit_temperature(answers, np.array([0, 0, 1]))
+    assert found == (pytest.approx(temperature, rel=1e-3) if is_found else None)
+
+
 def test_no_images_have_no_temperature() -> None:
     assert fit_temperature(np.empty((0, 3), np.float32), np.empty(0, np.int64)) is None
 
