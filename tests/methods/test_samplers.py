@@ -457,6 +457,13 @@ def test_aift_keeps_a_share_rounded_up(share: float, views: int, kept: int) -> N
     assert len(majority(random_probabilities(views, 3, 4, 0), share)) == kept
 
 
+def test_of_equally_sure_views_the_earlier_are_kept() -> None:
+    """All five give the first class 1/2, and the second 0, 0.1, ..., 0.4."""
+    second = torch.arange(5, dtype=torch.float64) / 10
+    views = torch.stack([torch.full((5,), 0.5), second, 0.5 - second], dim=1)  # (5, 3)
+    assert majority(views.unsqueeze(1), 0.4)[:, 0, 1].tolist() == [0.0, 0.1]
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize(
     ("share", "weights"), [(0.25, (1.0, 0.0)), (0.25, (0.0, 1.0)), (1.0, (1.0, 1.0))]
