@@ -16,7 +16,7 @@ from fedward.methods import settings_of
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.local import Batch, Losses, RoundInputs
 from fedward.methods.pseudo_labels import labeller_of
 from fedward.methods.pseudo_labels.settings import FixMatchSettings, LabellerName
 from fedward.methods.pseudo_labels.threshold import pseudo_label
@@ -103,6 +103,30 @@ def test_too_few_pseudo_labels_are_not_learned_from_reported_or_counted(name: La
     assert losses.terms["loss_pseudo"] == 0
     assert losses.logs["kept"] == 0
     assert not losses.carried["keep"].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_beside_labels_the_smallest_batch_does_not_matter(name: LabellerName) -> None:
+    """The labels of the same step hide a few pseudo-labels in its update."""
+    inputs = replace(INPUTS, smallest_batch=IMAGES + 1)
+    losses = Stepping(objective(name), net(), inputs).losses(batch(0))
+    assert losses.carried["keep"].any()
+    assert losses.terms["loss_pseudo"] > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_weight_pseudo_labels_alone_are_no_step(name: LabellerName) -> None:
+    """Only where a site is kept close to its peers, which needs no pseudo-label."""
+
+    def losses(peers: int, **options: float) -> Losses:
+        made = objective(name, peers, unlabelled_weight=0.0, **options)
+        return Stepping(made, net(), INPUTS).losses(batch(0, peers, labelled=False))
+
+    alone = losses(0)
+    assert alone.carried["keep"].any()
+    assert not alone.learns
+    assert not losses(PEERS, consistency_weight=0.0).learns
+    assert losses(PEERS, consistency_weight=0.1).learns
 
 
 def test_labellers_keep_the_same_labels_and_learn_other_targets() -> None:

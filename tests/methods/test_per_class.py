@@ -1,6 +1,7 @@
 """Losses and pseudo-labels of images that show several classes, or none."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -152,6 +153,19 @@ def test_fixmatch_learns_confident_answers_of_both_kinds() -> None:
     expected = F.binary_cross_entropy_with_logits(logits[keep], labels[keep].float())
     assert losses.terms["loss_pseudo"].item() == pytest.approx(0.5 * expected.item())
     assert losses.logs["kept"].item() == pytest.approx(keep.float().mean().item())
+
+
+def test_the_smallest_batch_is_one_of_images_however_many_answers_they_have() -> None:
+    """At 0.9 a logit beyond ±2.2 is confident: in none of (m, -2m, m/2), in one, two or three."""
+    means = torch.tensor([0.5, 0.5, 1.2, 3.0, 5.0])
+    given = batch(labelled=None, labels=None, weak=means.reshape(5, 1, 1, 1).expand(-1, 1, 4, 4))
+    objective = FixMatchObjective(FixMatchSettings(threshold=0.9))
+    for smallest_batch, learns in ((3, True), (4, False)):
+        inputs = replace(INPUTS, smallest_batch=smallest_batch)
+        losses = objective.losses(Linear(), given, inputs)
+        assert bool(losses.learns) is learns
+        assert (losses.terms["loss_pseudo"].item() > 0) is learns
+        assert losses.logs["kept"].item() == pytest.approx(6 / 15 if learns else 0)
 
 
 def test_peers_answer_for_each_class() -> None:
