@@ -270,6 +270,12 @@ def test_rounds_evaluate_trained_classifiers_only() -> None:
     assert server.state.round == 5
 
 
+def test_without_pre_training_the_first_model_is_evaluated_too() -> None:
+    """Its classifier may be a trained one, as in a run that starts from another run's model."""
+    exchanges = Server({"pretraining_rounds": 0}).run()
+    assert [exchange.evaluate for exchange in exchanges] == [True] * 5
+
+
 def test_phase_1_weighs_by_all_images_and_counts_nothing() -> None:
     server = Server()
     server.run(2)
@@ -385,6 +391,28 @@ def test_steps_of_phase_2_without_labels_are_not_used(
     server.run(3)
     assert_close(server.models[2], mean(3, others, [10, 30]) if others else server.models[1])
     assert server.counted[2] == dict.fromkeys(others, 1)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "shares"),
+    [("normalised", (1 / 6, 1 / 2, 1 / 3)), ("update", (1 / 8, 3 / 8, 1 / 4))],
+)
+def test_images_are_capped_before_participations_count(
+    aggregation: str, shares: tuple[float, float, float]
+) -> None:
+    """A cap of a half leaves 40 of the 60 images of site 3, which has come once: 10, 30, 40 / 2.
+
+    As shares of an update these are parts of 80, and the rest is that of the model, which is 0.
+    """
+    method = make(aggregation=aggregation, beta=0.5, largest_share=0.5)
+    state = SelfFedState(3, model(0.0), {"site-3": 1})
+    values = (1.0, 10.0, 100.0)
+    updates = [
+        ClientUpdate(site, model(value), LABELLED[site], 0, 1)
+        for site, value in zip(SITES, values, strict=True)
+    ]
+    expected = sum(share * value for share, value in zip(shares, values, strict=True))
+    assert_close(method.aggregate(state, updates, 1.0), model(expected))
 
 
 def test_equal_answers_come_out_whatever_the_weights() -> None:
