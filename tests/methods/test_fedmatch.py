@@ -1,5 +1,6 @@
 """FedMatch: votes, divergences, the two sets of parameters, and who helps whom."""
 
+import copy
 import math
 from typing import Any
 
@@ -354,6 +355,37 @@ def test_without_a_loss_of_images_a_site_without_labels_takes_no_step() -> None:
     assert learns == [False, False, True, True]
 
 
+@pytest.mark.parametrize("statistics", ["weak_views", "all_views"])
+def test_weak_views_are_predicted_with_running_statistics(statistics: str) -> None:
+    """These are as labelled views left them, and strong views where all views are to move them.
+
+    The gradient, too, is that of these statistics.
+    """
+    net = Small()
+    net.features = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Tanh())
+    twin = copy.deepcopy(net)
+    add_psi(net)
+    batch = batch_of()
+    assert batch.labelled is not None
+    assert batch.weak is not None
+    assert batch.strong is not None
+    assert batch.peers is not None
+    objective = objective_of(threshold=0.0, batch_statistics=statistics)
+    consistency = Stepping(objective, net, inputs()).losses(batch).terms["loss_consistency"]
+    twin(batch.labelled)
+    if statistics == "all_views":
+        twin(batch.strong)
+    all_kept = torch.ones(IMAGES, dtype=torch.bool)
+    divergence = inter_client_consistency(twin.eval()(batch.weak), batch.peers, all_kept)
+    torch.testing.assert_close(consistency, 0.3 * divergence)
+    of_psi = torch.autograd.grad(consistency, list(psi_of(net).values()))
+    expected = torch.autograd.grad(0.3 * divergence, list(twin.parameters()))
+    for found, wanted in zip(of_psi, expected, strict=True):
+        torch.testing.assert_close(found, wanted)
+    for found, wanted in zip(net.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.proves(
     "lead",
     "a fedmatch job whose threshold leaves a site one confident image in a step, beside labels",
@@ -418,11 +450,14 @@ class Answering:
 
 
 def run_rounds(
-    options: dict[str, Any], rounds: int = 3, labels_only: tuple[str, ...] = ()
+    options: dict[str, Any],
+    rounds: int = 3,
+    labels_only: tuple[str, ...] = (),
+    idle: tuple[str, ...] = (),
 ) -> list[Any]:
     """Run sites a, b, c, d, whose models answer 0, 1, 3 and 7; return the exchanges.
 
-    Sites in ``labels_only`` have no unlabelled images.
+    Sites in ``labels_only`` have no unlabelled images, and those in ``idle`` take no step.
     """
     defaults = {"rounds": rounds, "helper_every": 2, "participants": None}
     method = METHODS["fedmatch"](settings_of("fedmatch", {**defaults, **options}))
@@ -439,7 +474,8 @@ def run_rounds(
         replies = []
         for site, model in models.items():
             unlabelled = 0 if site in labels_only else 8
-            replies.append(ClientUpdate(site, model, 8, unlabelled, 2))
+            steps = 0 if site in idle else 2
+            replies.append(ClientUpdate(site, model, 8, unlabelled, steps))
         try:
             exchange = workflow.send(replies)
         except StopIteration:
@@ -486,6 +522,17 @@ def test_a_site_that_cannot_train_psi_is_no_helper() -> None:
     assert not any(task.models for task in second.tasks.values())
 
 
+def test_a_site_that_has_taken_no_step_is_no_helper() -> None:
+    """As one that was asked to evaluate alone: its ψ is the one that all know."""
+    _, second = run_rounds({}, 2, idle=("c",))
+    chosen = second.decisions["peers"]["chosen"]
+    assert chosen == {"a": ["b", "d"], "b": ["a", "d"], "c": [], "d": ["b", "a"]}
+
+
+def test_sites_count_by_their_steps() -> None:
+    assert FedMatch(FedMatchSettings()).weight("train", 8, 90, 5) == 5
+
+
 def test_what_it_declares() -> None:
     lone = FedMatch(FedMatchSettings()).requirements
     assert lone.server.peers == 2
@@ -495,7 +542,8 @@ def test_what_it_declares() -> None:
     assert not anonymous.server.lone_peers
     none = FedMatch(FedMatchSettings(helpers=0)).requirements
     assert (none.server.peers, none.server.lone_peers) == (0, "")
-    for feature in (Feature.SECURE_AGGREGATION, Feature.TRAIN_HEAD, Feature.SEVERAL_PROCESSES):
+    some_parameters = (Feature.TRAIN_HEAD, Feature.TRAIN_LAST_BLOCKS, Feature.TRAIN_ADAPTERS)
+    for feature in (Feature.SECURE_AGGREGATION, Feature.SEVERAL_PROCESSES, *some_parameters):
         assert lone.reason_against(feature), feature
     settings = FedMatchSettings(l2_weight=0.3)
     assert settings.pull == pytest.approx(0.6)
