@@ -18,7 +18,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import job_of, method_of
+from fedward.methods import job_of, method_of, settings_of
 from fedward.methods.aggregation import mean_of
 from fedward.methods.steps import batch_sizes, fewest_different, step_count
 from fedward.methods.workflow import ClientUpdate
@@ -298,6 +298,15 @@ def test_every_rate_and_loss_weight_is_under_a_rule():
     assert {
         name for name in setting_names if "rate" in name or "weight" in name or "decay" in name
     } == (ruled | others | {"average_decay", "ema_decay", "target_decay"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_weight_of_a_loss_is_among_those_under_the_rule(method):
+    """The proximal term's alone is under another rule: it pulls, and learns nothing of images."""
+    fields = METHODS[method].settings_type.model_fields
+    names = {name for name in fields if name.endswith("_weight")} - {"proximal_weight"}
+    weights = {name: 0.1 + 0.1 * place for place, name in enumerate(sorted(names))}
+    assert settings_of(method, weights).loss_weights == weights
 
 
 def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch):
