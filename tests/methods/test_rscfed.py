@@ -168,6 +168,14 @@ def test_a_factor_of_one_is_wfedavg() -> None:
     )
 
 
+def test_where_all_have_labels_it_is_wfedavg_to_the_last_bit() -> None:
+    """As in the warm-up, whose models are those of the other methods."""
+    updates = replies_of({"a": (30, 0), "b": (80, 0), "c": (20, 5)})
+    measured = images_and_distances(updates, "sum", 1.0)
+    method = RSCFed(RSCFedSettings(labelled_factor=0.3, distance_scale=7.0))
+    assert torch.equal(method.weights(updates, *measured), distance_weights(*measured, 7.0))
+
+
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
 def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: float) -> None:
     updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
@@ -222,6 +230,20 @@ def test_silent_labelled_sites_keep_the_model() -> None:
     assert LABELLED & {site for part in range(3) for site in run.of(3, part).tasks}
     assert any(run.trained(3, part) for part in range(3))
     assert_same(run.after[3], run.after[2])
+
+
+def test_a_round_of_silent_sites_without_labels_keeps_the_model() -> None:
+    """No site with labels was drawn, so that none of them is missing."""
+    run = Server(
+        "rscfed",
+        {"passes": 1, "sites_per_pass": 1, "rounds": 9},
+        {"site-1": (30, 0), "site-2": (20, 0), "site-3": (0, 9)},
+        fails=lambda exchange, site: exchange.round > 1 and site == "site-3",
+    ).run()
+    silent = [exchange.round for exchange in run.exchanges if [*exchange.tasks] == ["site-3"]]
+    assert silent
+    for round_ in silent:
+        assert_same(run.after[round_], run.after[round_ - 1])
 
 
 @pytest.mark.parametrize("name", ["rscfed", "mt_wfedavg"])
