@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped import Server, assert_same
+from grouped import Server, assert_close, assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stepping import Stepping
@@ -255,6 +255,14 @@ def test_only_a_job_with_the_term_reports_it(method: str) -> None:
 def test_sites_are_weighed_by_their_images() -> None:
     server = Server("fedprox", {"rounds": 2}).run()
     assert [row["weights"] for row in server.groups] == [pytest.approx([0.6, 0.4])] * 2
+
+
+def test_a_robust_mean_is_that_of_its_sites() -> None:
+    sites = {"site-1": (30, 0), "site-2": (20, 0), "site-3": (60, 0)}
+    server = Server("fedprox", {"rounds": 1, "robust": "median"}, sites).run()
+    states = [update.state for update in server.trained(1)]
+    medians = {key: torch.stack([state[key] for state in states]).median(dim=0) for key in "wb"}
+    assert_close(server.after[1], {key: median.values for key, median in medians.items()})
 
 
 @pytest.mark.usefixtures("without_report")

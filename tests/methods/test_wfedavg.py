@@ -1,6 +1,7 @@
 """Distance-weighted averaging: equations, and workflows of wFedAvg and MT+wFedAvg."""
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
 from fedward.methods.averages import weighted_average
 from fedward.methods.distances import distance_weights, images_and_distances, model_distance
+from fedward.methods.groups import GroupedState
 from fedward.methods.workflow import ClientUpdate, Exchange
 
 grid = settings(deadline=None, max_examples=60)
@@ -328,6 +330,19 @@ def test_the_settings_reach_the_weights_and_the_log_says_them(scale: float, norm
     assert [row["round"] for row in server.groups] == [1, 2, 3]
 
 
+def test_a_huge_site_is_capped_before_distances_are_measured() -> None:
+    """Its 5000 images count as 50, also in the mean from which distances are measured."""
+    sites = {"site-1": (30, 0), "site-2": (20, 0), "site-3": (5000, 0)}
+    options = {"rounds": 1, "largest_share": 0.5, "distance_scale": 30.0}
+    server = Server("wfedavg", options, sites).run()
+    capped = [replace(update, labelled=min(update.labelled, 50)) for update in server.trained(1)]
+    first, second, huge = plain_weights(capped, 30.0)
+    assert huge > 0.5, "so that it is limited to a half, and the others share the rest"
+    halves = [first / (first + second) / 2, second / (first + second) / 2, 1 / 2]
+    (row,) = server.groups
+    assert row["weights"] == pytest.approx(halves, rel=1e-5)
+
+
 def test_no_models_are_sent_besides_the_global_one() -> None:
     server = Server("mt_wfedavg").run()
     assert all(not task.models for exchange in server.exchanges for task in exchange.tasks.values())
@@ -366,6 +381,25 @@ def test_without_a_labelled_reply_the_model_stays(name: str, warm_up: int) -> No
     assert server.state.round == 3
     assert (server.after[1]["w"] != model(0.0)["w"]).any()
     assert_same(server.after[3], server.after[1])
+
+
+@pytest.mark.parametrize(
+    ("tasks", "lacks"),
+    [
+        ({"labelled": "supervised", "unlabelled": "unsupervised"}, True),
+        ({"unheard": "supervised", "unlabelled": "unsupervised"}, True),
+        ({"declined": "supervised", "unlabelled": "unsupervised"}, False),
+        ({"unlabelled": "unsupervised"}, False),
+    ],
+)
+def test_only_sites_that_may_have_labels_can_lack(tasks: dict[str, str], lacks: bool) -> None:
+    """One that declined, as it has none, holds up no mean of those that trained without."""
+    groups = {"labelled": "labelled", "declined": "unlabelled", "unlabelled": "unlabelled"}
+    state = GroupedState(1, model(0.0), groups=groups)
+    trained = ClientUpdate("unlabelled", model(1.0), 0, 50, 4)
+    assert state.lacks_labelled_reply(tasks, [trained]) is lacks
+    with_labels = ClientUpdate("other", model(1.0), 50, 0, 4)
+    assert not state.lacks_labelled_reply(tasks, [trained, with_labels])
 
 
 def test_without_any_reply_the_model_stays() -> None:
