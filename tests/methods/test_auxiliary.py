@@ -73,15 +73,21 @@ def test_heads_do_not_change_the_output() -> None:
     assert torch.equal(with_heads().eval()(images), batch_norm_net(1, CLASSES).eval()(images))
 
 
-def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
+@pytest.mark.parametrize(("weight_decay", "clip_gradient"), [(0.0, None), (0.1, 0.05)])
+def test_two_steps_of_the_heads_are_those_of_the_paper(
+    weight_decay: float, clip_gradient: float | None
+) -> None:
     """Compare with plain torch: Adam on both losses, then on these less the three distances."""
     net = with_heads()
     (batch,) = batches(1)
-    phase = Stepping(SupervisedWithHeads(SETTINGS, SETTINGS.learning_rate), net, INPUTS)
+    changes = {"weight_decay": weight_decay, "clip_gradient": clip_gradient}
+    settings = SETTINGS.model_copy(update=changes)
+    phase = Stepping(SupervisedWithHeads(settings, settings.learning_rate), net, INPUTS)
     phase.losses(batch)
     first = copy.deepcopy(heads_of(net).first)
     second = copy.deepcopy(heads_of(net).second)
-    optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=1e-2)
+    parameters = [*first.parameters(), *second.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=1e-2, weight_decay=weight_decay)
     net.eval()
     with torch.no_grad():
         known = net.features(2 * batch.labelled - 1)
@@ -96,6 +102,8 @@ def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
         distance = (one - two).abs().mean() + (one - main).abs().mean() + (two - main).abs().mean()
         optimizer.zero_grad()
         (loss - apart * distance).backward()
+        if clip_gradient is not None:
+            nn.utils.clip_grad_norm_(parameters, clip_gradient)
         optimizer.step()
     net.train()
     phase.follow()
@@ -103,6 +111,14 @@ def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
     for name, ours in (("first", first), ("second", second)):
         torch.testing.assert_close(getattr(heads_of(net), name).weight, ours.weight)
         torch.testing.assert_close(getattr(heads_of(net), name).bias, ours.bias)
+
+
+def test_the_heads_learn_at_the_rate_of_the_round() -> None:
+    """With half a cosine over 25 rounds round 21 has less than a tenth of the largest rate."""
+    settings = ActiveSettings(sampler="mcdal", schedule="cosine")
+    (phase,) = FedAL(settings).phases("train", 21, 9)
+    optimizer = phase.objective.init(with_heads(), INPUTS)
+    assert optimizer.param_groups[0]["lr"] == phase.learning_rate < settings.learning_rate / 10
 
 
 def distance_of_heads(net: nn.Module, images: Tensor) -> float:
