@@ -63,6 +63,12 @@ def test_a_site_with_as_many_labels_as_the_target_wants_no_more(pool, first):
     assert [fedal.labels_wanted(round_, pool, first) for round_ in (1, 3, 21, 25)] == [first] * 4
 
 
+def test_a_run_may_begin_at_its_target_and_buy_nothing():
+    fedal = queries(initial_fraction=0.5, target_fraction=0.5)
+    assert fedal.initial_labels(100) == 50
+    assert fedal.labels_wanted(25, 100, 50) == 50
+
+
 def test_sites_weigh_as_many_as_they_have_labels_now():
     fedal = method(rounds=2, query_every=1, steps=1)
     state = fedal.start(model(0.0))
