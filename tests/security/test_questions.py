@@ -109,6 +109,16 @@ def test_a_query_for_other_images_counts_again(path):
     assert granted(path) == {query: 7}
 
 
+def test_a_line_does_not_tell_which_images_it_is_of(path):
+    """The line's hash leaves the site, and somebody may know the ids of some images."""
+    other = QUESTIONS.file(path.parent, "hospital-z")
+    for ledger in (path, other):
+        grant(ledger, Query(RUNS[0], 1, 0), 3, 10)
+    one, another = (json.loads(ledger.read_text()) for ledger in (path, other))
+    assert one["salt"] != another["salt"]
+    assert not {*one["images"]} & {*another["images"]}
+
+
 def _grant(path: Path, number: int) -> int:
     return grant(path, Query(RUNS[number % 2], number, 0), 3, 10)
 
