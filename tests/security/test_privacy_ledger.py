@@ -311,6 +311,7 @@ def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | 
 def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int, reason: str) -> None:
     files = [path, end_of(path)]
     release(path, older)
+    answer(path)  # Of the answers in a log the newest one counts.
     copies = {file: file.read_bytes() for file in files if file.exists()}
     release(path, 2)
     answer(path)
@@ -435,6 +436,19 @@ def test_a_release_whose_end_was_not_written_counts(path: Path) -> None:
     release(path)
     end_of(path).write_bytes(earlier)
     assert release(path)[0]["releases"] == 6
+
+
+def test_a_crash_after_the_first_line_does_not_stop_a_site(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def power_cut(chain: Chain) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Chain, "end", property(power_cut))
+        with pytest.raises(KeyboardInterrupt):
+            release(path)
+    assert release(path)[0]["releases"] == 2
 
 
 def _release_until_killed(path: Path, sent: Any) -> None:
