@@ -922,6 +922,15 @@ def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
         assert not answer.arrays
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_mean_that_differs_in_one_number_is_another(site, place):
+    values = np.full(sum(tensor.numel() for tensor in tiny_model().values()), 0.25)
+    assert "error" not in site.handle(to_decrypt((0.5, 1), (values, 3))).meta
+    values[place] = 0.75
+    answer = site.handle(to_decrypt((0.5, 1), (values, 3)))
+    assert "one mean for each exchange" in answer.meta["error"]
+
+
 @pytest.mark.proves(
     "server",
     "decryption of a sum of which one update counts for next to nothing",
@@ -1007,6 +1016,7 @@ def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path, damage):
         ({"weight": 0}, "request, weight: expected a count of 1 or more"),
         ({"weight": 1.5}, "request, weight: expected a count of 1 or more"),
         ({"weight": 1}, "beside this site's own weight 1, found 1.6 of 2 updates, weight 1"),
+        ({"weight": 1, "effective": 1.0}, "beside this site's own weight 1, found 1 of 2 updates"),
         ({"effective": "2"}, "request, effective: expected a finite number"),
         (
             {"effective": 1.7},
