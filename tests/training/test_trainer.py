@@ -5,7 +5,7 @@ hang on it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,7 +17,16 @@ from fedward.errors import RunError, WorkError
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Stateless, Uses
+from fedward.methods.local import (
+    Batch,
+    Losses,
+    Measurement,
+    Objective,
+    Phase,
+    RoundInputs,
+    Stateless,
+    Uses,
+)
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.settings import Settings
 from fedward.methods.supervised import Supervised
@@ -795,6 +804,26 @@ def test_an_abort_before_the_first_step_changes_nothing() -> None:
     with pytest.raises(RunError, match="abort"):
         run(net, make_batches(objective, settings), objective, settings, lambda: True)
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+class _Unmeasured(Measurement):
+    """Must not be measured."""
+
+    def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
+        raise AssertionError("measured after an abort")
+
+
+def test_an_abort_ends_the_round_before_a_measurement() -> None:
+    with pytest.raises(WorkError, match="abort"):
+        train(
+            make_net(),
+            [Batch()],
+            Phase(_Unmeasured(), 0.0),
+            INPUTS,
+            PLAIN,
+            device=CPU,
+            aborted=lambda: True,
+        )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
