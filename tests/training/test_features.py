@@ -246,17 +246,28 @@ def test_another_version_or_number_of_threads_is_a_miss(
     assert encoder(tmp_path).key != first
 
 
-@pytest.mark.parametrize("net", ["ours", "monai:DenseNet121"])
-def test_another_version_of_the_networks_package_is_a_miss(
-    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"net": "ours"},
+        {"net": "monai:DenseNet121"},
+        {"data": {"image_size": 16, "views": "ours"}},
+    ],
+    ids=["network", "network of MONAI", "views"],
+)
+def test_another_version_of_a_package_of_the_job_is_a_miss(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal tensors may give other features there, because the package's code computes them."""
+    """Its code computes features of equal tensors, or draws the views that they are of."""
     features_encoder = encoder(tmp_path)
     keys = set[str]()
     version_of = module.version
     for version in ("1.0", "1.1"):
         with monkeypatch.context() as patch:
-            code = "from fedward.nets.small_cnn_gn import SmallCNNGN as Ours"
+            code = """
+from fedward.nets.small_cnn_gn import SmallCNNGN as Ours
+from fedward.views.recipes import UPRIGHT
+"""
             install(
                 tmp_path / version,
                 patch,
@@ -265,13 +276,14 @@ def test_another_version_of_the_networks_package_is_a_miss(
                 code,
                 version,
                 network={"ours": "ours:Ours"},
+                view={"ours": "ours:UPRIGHT"},
             )
             patch.setattr(
                 module,
                 "version",
                 lambda name, as_if=version: as_if if name == "monai" else version_of(name),
             )
-            keys.add(replace(features_encoder, experiment=heads(net=net)).key)
+            keys.add(replace(features_encoder, experiment=heads(**changes)).key)
     assert len(keys) == 2
 
 
