@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from clients import new_client
 from fedward.client.client import Client
 from fedward.methods.class_weights import class_weights
 from fedward.methods.fedavg import FedAvg
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Stateless, Uses
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.model_state import State
@@ -312,6 +313,36 @@ def test_the_global_generator_is_left_alone(tmp_path):
         trained.append(site.learner.train(model, [], 1)[0])
         assert torch.equal(torch.get_rng_state(), chance)
     assert same(*trained)
+
+
+class _Dropping(Stateless):
+    """Draws from torch's own generator, as a layer of dropout does, and notes what it drew."""
+
+    def __init__(self, drawn: list[tuple[float, ...]]) -> None:
+        self.drawn = drawn
+
+    def losses(
+        self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None
+    ) -> Losses:
+        self.drawn.append(tuple(torch.rand(4).tolist()))
+        return Losses({"loss_own": sum(parameter.sum() for parameter in net.parameters())})
+
+
+def test_dropout_is_drawn_by_secret_site_round_and_part(tmp_path, monkeypatch):
+    drawn: list[tuple[float, ...]] = []
+    phased(monkeypatch, lambda: Phase(_Dropping(drawn), 1e-3))
+    experiment = tiny("fedavg", options={"images_per_round": 8})
+    learner = new_client("site-1", experiment, tmp_path).learner
+    model = start(experiment)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        learner.train(model, [], 1)
+    assert drawn[0] == drawn[1], "the global generator decides nothing"
+    learner.train(model, [], 2)
+    learner.train(model, [], 1, part=1)
+    replace(learner, name="site-2").train(model, [], 1)
+    replace(learner, draws=Draws(experiment.seed, bytes(32))).train(model, [], 1)
+    assert len({*drawn}) == len(drawn[1:]) == 5
 
 
 def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
