@@ -257,9 +257,14 @@ def test_the_limit_of_a_pass_does_not_touch_a_fixed_number() -> None:
     assert same(make(plain(20), plain(30), plainly), make(plain(20), plain(30), limited))
 
 
-def test_labels_stay_with_their_images_also_beyond_one_chunk() -> None:
-    """272 images are made in two goes."""
-    for step in make(plain(200), None, Settings(images_per_round=272, batch=16)):
+@pytest.mark.parametrize(("images", "batch", "steps"), [(272, 16, 17), (300, 300, 1)])
+def test_labels_stay_with_their_images_also_beyond_one_chunk(
+    images: int, batch: int, steps: int
+) -> None:
+    """272 images are made in two goes of whole batches; a larger batch is a go by itself."""
+    found = make(plain(200), None, Settings(images_per_round=images, batch=batch))
+    assert len(found) == steps
+    for step in found:
         assert step.labels.tolist() == numbers(step.labelled)
 
 
@@ -438,6 +443,16 @@ def test_predictions_are_softmax_outputs_by_net() -> None:
     torch.testing.assert_close(found.sum(dim=2), torch.ones(2, 5))
     torch.testing.assert_close(found[1], torch.softmax(nets[1](images), dim=1).detach())
     assert torch.equal(predictions(nets[::-1], images), found.flip(0))
+
+
+def test_peers_answer_each_finding_by_itself() -> None:
+    """In a multi-label job, whose unlabelled images have a row of labels each."""
+    nets = peer_nets()
+    findings = Pixels(pictures(16).pixels, torch.full((16, CLASSES), -1))
+    (step,) = make(None, findings, Settings(images_per_round=16, batch=16), nets)
+    with torch.no_grad():
+        each = torch.stack([torch.sigmoid(net(step.weak)) for net in nets])
+    torch.testing.assert_close(step.peers, each, rtol=0, atol=1e-6)
 
 
 def test_without_peers_there_are_no_predictions() -> None:
