@@ -55,7 +55,7 @@ def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
         {
             "site": site,
             "event": "answered",
-            "ledger": last_hash(PRIVACY.file(path.parent, site)) or None,
+            "ledger": last_hash(PRIVACY.file(path.parent, site), PRIVACY),
         }
     )
 
@@ -320,10 +320,12 @@ def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int, rea
         file.unlink()
         if file in copies:
             file.write_bytes(copies[file])
-    with pytest.raises(DataError, match=reason):
-        release(path)
-    with pytest.raises(DataError, match=reason):
-        spent(path)
+    for _ in range(2):
+        with pytest.raises(DataError, match=reason):
+            release(path)
+        with pytest.raises(DataError, match=reason):
+            spent(path)
+        answer(path)  # One without an update: it must not vouch for the older copy.
 
 
 @pytest.mark.proves(
@@ -343,8 +345,10 @@ def test_a_forked_ledger_is_refused(path: Path) -> None:
     for _ in range(2):
         chain.add({"noise_multiplier": 900.0})
     end_of(path).write_text(canonical(chain.end))
-    with pytest.raises(DataError, match="log of answers knows of"):
-        release(path)
+    for _ in range(2):
+        with pytest.raises(DataError, match="log of answers knows of"):
+            release(path)
+        answer(path)
 
 
 @pytest.mark.proves(
@@ -496,9 +500,9 @@ def test_all_of_it_is_its_owners_alone(five: Path) -> None:
 
 
 def test_the_last_hash_is_that_of_the_newest_release(path: Path) -> None:
-    assert last_hash(path) == ""
+    assert last_hash(path, PRIVACY) is None
     rows = release(path, 2)
-    assert last_hash(path) == rows[-1]["hash"] != rows[0]["hash"]
+    assert last_hash(path, PRIVACY) == rows[-1]["hash"] != rows[0]["hash"]
 
 
 def test_a_release_during_reading_does_not_look_like_a_cut(five, monkeypatch):

@@ -167,7 +167,7 @@ def answer(path: Path) -> None:
     log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
     log.parent.mkdir(exist_ok=True)
     Chain(log, RUNS[0]).add(
-        {"site": HERE, "event": "answered", "questions": last_hash(path) or None}
+        {"site": HERE, "event": "answered", "questions": last_hash(path, QUESTIONS)}
     )
 
 
@@ -285,11 +285,32 @@ def test_the_answers_of_a_site_know_its_ledger_of_questions(tmp_path: Path) -> N
     assert ask(tmp_path, 0, 1) == 7
     (log,) = (tmp_path / "answers").glob("*.jsonl")
     path = QUESTIONS.file(tmp_path, HERE)
-    assert json.loads(log.read_text().splitlines()[-1])["questions"] == last_hash(path) != ""
+    newest = json.loads(log.read_text().splitlines()[-1])["questions"]
+    assert newest == json.loads(path.read_text())["hash"]
     delete_with_its_end(path)
     answer = site(tmp_path, JOBS[1]).handle(request(JOBS[1], run=RUNS[1])).meta
     assert "error" in answer
     assert not path.exists()
+
+
+@pytest.mark.proves(
+    "files",
+    "a ledger of questions is deleted, cut, forked or replaced by an older copy",
+    "nobody is asked",
+)
+def test_an_answer_in_between_does_not_vouch_for_an_older_ledger(tmp_path: Path) -> None:
+    """A job that asks nothing more is answered, and logs no hash of the ledger."""
+    assert ask(tmp_path, 0, 1) == 7
+    path = QUESTIONS.file(tmp_path, HERE)
+    older = {file: file.read_bytes() for file in (path, end_of(path))}
+    assert ask(tmp_path, 0, 2) == 29
+    for file, content in older.items():
+        file.write_bytes(content)
+    assert ask(tmp_path, 0, 3) == 0
+    for _ in range(2):
+        answer = site(tmp_path, JOBS[1]).handle(request(JOBS[1], run=RUNS[1])).meta
+        assert "error" in answer
+    assert path.read_bytes() == older[path]
 
 
 def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):

@@ -23,7 +23,7 @@ nothing but what the server was sent, and hashes of that: it may be given away. 
 - ``error``: the text that left in place of an answer.
 - ``note``: only in the last line about a request without an answer that a run may have.
 - ``ledger``, ``questions``, ``sums``: last hashes of the site's privacy ledger, and of its ledgers
-  of questions and of sums, where it has them.
+  of questions and of sums, where it has them and they are what was written.
 
 :mod:`fedward.client.request_check` says which requests are answered at all.
 """
@@ -99,8 +99,8 @@ class SiteLog:
         self._job = job
         self._experiment = experiment
         self._algorithm = algorithm
-        self._ledgers = {kind.field: kind.file(folder, site) for kind in _LEDGERS}
-        """Field of a line -> the ledger whose last hash it holds."""
+        self._ledgers = {kind: kind.file(folder, site) for kind in _LEDGERS}
+        """Kind -> the ledger whose last hash a line holds."""
         self._run: str | None = None
         """Run of the request that is being answered; None where it names none."""
         self._asked: dict[str, Any] = {}
@@ -196,8 +196,8 @@ class SiteLog:
                     return
                 if errors == _MOST_ERRORS - 1:
                     row["note"] = _NO_FURTHER
-            for field, ledger in self._ledgers.items():
-                row[field] = last_hash(ledger) or None
+            for kind, ledger in self._ledgers.items():
+                row[kind.field] = last_hash(ledger, kind)
             chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:

@@ -4,7 +4,8 @@ A ledger is a :mod:`chain <fedward.storage.chain>` that starts from the name of 
 one line for each thing that counts. Two other places record where it ends. A file beside it holds
 the number of lines and the hash of the last one. The site's log of answers holds, in each answer,
 the hash of the last line at that time. All three must agree: a ledger that was cut, edited, forked,
-exchanged, or restored from an older copy is refused.
+exchanged, or restored from an older copy is refused. Of a refused ledger an answer holds no hash,
+so that answers in the meantime do not vouch for it.
 
 Somebody who rewrites all three places, or restores an older copy of the whole folder, is not
 noticed here.
@@ -19,7 +20,7 @@ from typing import Any
 from fedward.digests import canonical
 from fedward.disk import append, replacing
 from fedward.errors import DataError, RunError, reason_of
-from fedward.storage.chain import Chain, check_end, checked, parse, read
+from fedward.storage.chain import Chain, check_end, checked, read
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,15 @@ class LedgerKind:
         return folder / f"{self.prefix}-{site}.jsonl"
 
 
-def last_hash(path: Path) -> str:
-    """Return the hash of a ledger's last line, unchecked; an empty text without a line."""
-    lines, _ = read(path)
-    if not lines:
-        return ""
-    last_row = parse(lines[-1]) or {}
-    return str(last_row.get("hash", ""))
+def last_hash(path: Path, kind: LedgerKind) -> str | None:
+    """Return the hash of a ledger's last line; None without a line, or if the ledger is refused."""
+    if not path.exists():
+        return None
+    try:
+        rows = KeptChain(path, kind).rows()
+    except DataError:
+        return None
+    return str(rows[-1]["hash"]) if rows else None
 
 
 class KeptChain:
