@@ -32,6 +32,7 @@ from fedward.security.policy_rules import Circumstances, applied_rules
 from fedward.sites import Rejected
 from fedward.sites.sampling import virtual_client
 from hospital import HERE, fresh, hospital, request
+from installed import install
 
 SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / POLICY_FILE
 
@@ -410,6 +411,42 @@ def test_a_method_that_is_not_listed_is_refused(tmp_path):
         site(tmp_path, experiment, Policy(methods=("fedavg", "fedperl"))), request(experiment)
     )
     assert "methods: fedavg, fedperl, the job says ssfl" in text
+
+
+@pytest.mark.parametrize(
+    ("rules", "changes", "broken"),
+    [
+        ({"extensions": ("ours:our_net",)}, {"net": "our_net"}, []),
+        (
+            {"extensions": ("ours:our_net",)},
+            {"net": "our_net", "metrics": ("our_metric",)},
+            ["extensions"],
+        ),
+        (
+            {"extensions": ("ours:our_metric",)},
+            {"net": "vgg11", "metrics": ("our_metric",)},
+            ["nets"],
+        ),
+        (
+            {"extensions": ("ours:our_metric",), "methods": ("ssfl",)},
+            {"metrics": ("our_metric",)},
+            ["methods"],
+        ),
+    ],
+)
+def test_an_extension_that_is_allowed_lets_in_nothing_else(
+    tmp_path, monkeypatch, rules, changes, broken
+):
+    code = """
+from fedward.nets import SmallCNN as Net
+def metric(probabilities, labels):
+    return 0.5
+"""
+    points = {"network": {"our_net": "ours:Net"}, "metric": {"our_metric": "ours:metric"}}
+    install(tmp_path, monkeypatch, "ours", "ours", code, **points)
+    experiment = hospital(**changes)
+    rows = applied_rules(Policy(**rules), experiment, method_of(experiment), Circumstances())
+    assert [row.name for row in rows if not row.kept] == broken
 
 
 def test_no_peers_and_means_of_two_are_allowed():
