@@ -99,6 +99,11 @@ JOBS_REFUSED = [
         id="one image",
     ),
     pytest.param(
+        {"options": {"images_per_round": None, "images_at_most": 24}},
+        "minimum_images: at least 32, the job says 24; minimum_steps: at least 4, the job says 3",
+        id="images at most",
+    ),
+    pytest.param(
         {"options": {"images_per_round": 128, "batch": 128}},
         "minimum_steps: at least 4, the job says 1",
         id="one step",
@@ -211,6 +216,11 @@ STEPS_REFUSED = [
     pytest.param(
         "fedprox",
         {"optimizer": "adam", "learning_rate": 1e-3, "proximal_weight": 0.2, "weight_decay": 0.0},
+        "forgetting: at most 0.1, {} learning_rate makes 0.2",
+    ),
+    pytest.param(
+        "ssfl",
+        {"optimizer": "adamw", "learning_rate": 1e-3, "proximal_weight": 0.2},
         "forgetting: at most 0.1, {} learning_rate makes 0.2",
     ),
     pytest.param(
