@@ -20,6 +20,7 @@ from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import job_of, method_of, settings_of
 from fedward.methods.aggregation import mean_of
+from fedward.methods.class_weights import class_weights
 from fedward.methods.steps import batch_sizes, fewest_different, step_count
 from fedward.methods.workflow import ClientUpdate
 from fedward.model_state import State
@@ -413,6 +414,26 @@ def test_a_batch_across_two_passes_may_repeat_its_shorter_part():
     assert fewest_different(36, 64, 16) == 12
     assert fewest_different(8, 48, 12) == 8
     assert fewest_different(7, 10**15, 8) == 4
+
+
+@pytest.mark.proves(
+    "lead",
+    "class weights in batches across the end of a pass, which hold a rare image twice",
+    "**not covered**: `maximum_image_share` is of an image that a batch holds once",
+)
+def test_an_image_that_a_batch_holds_twice_has_more_than_its_share():
+    """One image of a rare class and 59 of another, in batches of 51."""
+    options = {"class_weighting": "median_frequency", "batch": 51, "images_per_round": 204}
+    assert refused_by_default(hospital(options=options)) == []
+    weights = class_weights(torch.tensor([59, 1]))
+    shares = []
+    for seed in range(20):
+        drawn = virtual_client(60, 204, torch.Generator().manual_seed(seed))
+        for batch in drawn.split(51):
+            is_rare = batch == 0
+            loss = weights[is_rare.long()]
+            shares.append(float(loss[is_rare].sum() / loss.sum()))
+    assert max(shares) == pytest.approx(100 / 149)
 
 
 def test_a_method_that_is_not_listed_is_refused(tmp_path):

@@ -99,7 +99,10 @@ class Policy(BaseModel):
     The loss on labelled images has the weight 1.
     """
     maximum_image_share: float = Field(0.5, gt=0, le=1)
-    """The largest share of a batch's loss that class weights may give to one image."""
+    """The largest share of a batch's loss that class weights may give to one image.
+
+    It holds where the batch has the image once. One across the end of a pass may have it again.
+    """
     lone_peers: bool = False
     """Whether the server may send the model of one site alone to another site."""
     maximum_rounds: int | None = Field(1000, ge=1)
