@@ -468,6 +468,29 @@ def test_a_job_with_settings_that_are_gone_hides_no_other(
     assert shown.count("  method ") == 1
 
 
+def test_approvals_that_are_not_trusted_are_named_and_hide_no_other(
+    kit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = kit / "fedward" / "approvals"
+    Approvals(folder).approve("5" * 64)
+    damaged, open_to_all = (folder / f"{digit * 64}.json" for digit in "19")
+    damaged.write_text("{")
+    open_to_all.write_text((folder / f"{'5' * 64}.json").read_text())
+    open_to_all.chmod(0o606)
+    assert approve(kit) == 2
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"job {'5' * 64}\n  approved 20")
+    assert f"1. approval {damaged}: expected " in shown.err
+    assert f"2. approval {open_to_all}: expected " in shown.err
+
+    folder.chmod(0o777)
+    assert approve(kit) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("approval ") == 1
+    assert f"approval {folder}: expected " in shown.err
+
+
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
     (kit / "local" / POLICY_FILE).write_text("approval: required")
     job = exported(tmp_path / "job", clinical())

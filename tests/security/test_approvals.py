@@ -47,7 +47,7 @@ def file_of(folder: Path) -> Path:
 )
 def test_a_job_waits_until_approved_and_when_withdrawn(tmp_path):
     assert asked(tmp_path) == {"site": HERE, "round": 1, "waiting": JOB.digest}
-    (entry,) = approvals(tmp_path).entries()
+    (entry,), _ = approvals(tmp_path).entries()
     assert entry.digest == JOB.digest
     assert entry.approved is None
     assert entry.experiment == JOB.model_dump(mode="json")
@@ -133,7 +133,8 @@ def test_an_approval_is_of_a_job_under_one_privacy_scope(tmp_path):
     assert "steps" in asked(tmp_path, scope="with noise")
     for other in ("plain", ""):
         assert "waiting" in asked(tmp_path, scope=other)
-    listed = {entry.scope: bool(entry.approved) for entry in approvals(tmp_path).entries()}
+    entries, _ = approvals(tmp_path).entries()
+    listed = {entry.scope: bool(entry.approved) for entry in entries}
     assert listed == {"with noise": True, "plain": False, "": False}
     approvals(tmp_path).approve(JOB.digest, "plain")
     approvals(tmp_path).withdraw(JOB.digest, "with noise")
@@ -146,7 +147,9 @@ def test_a_scope_may_have_any_name(tmp_path):
         assert "waiting" in asked(tmp_path, scope=scope)
         approvals(tmp_path).approve(JOB.digest, scope)
         assert "steps" in asked(tmp_path, scope=scope)
-    assert len(approvals(tmp_path).entries()) == 6
+    entries, untrusted = approvals(tmp_path).entries()
+    assert len(entries) == 6
+    assert not untrusted
 
 
 def test_an_entry_of_another_scope_is_not_believed(tmp_path, caplog):

@@ -286,7 +286,8 @@ def _approve(options: argparse.Namespace) -> int:
                 "fedward approve with --withdraw or --scope needs the digest of a job",
                 "Copy it whole from `fedward approve KIT`.",
             )
-        print("\n".join(approve.listed(options.kit)))
+        for line in approve.listed(options.kit):
+            print(line)
     elif options.withdraw:
         print(approve.withdraw(options.kit, options.digest, options.scope))
     else:

@@ -75,11 +75,32 @@ class Approvals:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def entries(self) -> list[Entry]:
-        """Return the entries as they are in the files, sorted by the files' names."""
+    def entries(self) -> tuple[list[Entry], list[ConfigError]]:
+        """Return the entries in trusted files, and an error for each other file.
+
+        Both are sorted by the files' names.
+
+        Raises:
+            ConfigError: the folder is not trusted, and so no file in it is.
+        """
+        try:
+            self._require_trusted_folder()
+        except FileNotFoundError:
+            return [], []
+        except OSError as error:
+            raise _untrusted(self._folder, reason_of(error)) from error
         paths = [path for path in self._folder.glob("*.json") if _FILE_NAME.fullmatch(path.name)]
-        entries = [self._read(path) for path in sorted(paths)]
-        return [entry for entry in entries if entry is not None]
+        entries: list[Entry] = []
+        untrusted: list[ConfigError] = []
+        for path in sorted(paths):
+            try:
+                entry = self._read(path)
+            except ConfigError as error:
+                untrusted.append(error)
+                continue
+            if entry is not None:
+                entries.append(entry)
+        return entries, untrusted
 
     def entry(self, digest: str, scope: str = "") -> Entry:
         """Return a job's entry; an empty one for a job that has neither asked nor been approved.
@@ -93,9 +114,7 @@ class Approvals:
     def _read(self, path: Path) -> Entry | None:
         """Return the entry in a file; None if there is no such file."""
         try:
-            problem = private.fault(self._folder.lstat(), private.RECORD)
-            if problem:
-                raise _untrusted(self._folder, problem)
+            self._require_trusted_folder()
             content = json.loads(private.read(path, private.RECORD))
         except FileNotFoundError:
             return None
@@ -110,6 +129,12 @@ class Approvals:
         if entry.file != path.name:
             raise _untrusted(path, "the entry of another job")
         return entry
+
+    def _require_trusted_folder(self) -> None:
+        """Raise ConfigError if others may write to the folder, and OSError if it is not there."""
+        problem = private.fault(self._folder.lstat(), private.RECORD)
+        if problem:
+            raise _untrusted(self._folder, problem)
 
     def ask(self, experiment: Experiment, scope: str = "") -> bool:
         """Return whether a job is approved; record a job that asks for the first time.

@@ -10,7 +10,7 @@ from typing import Any
 from nvflare.private.privacy_manager import PrivacyManager
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, together
 from fedward.flare.kits.doctor.policy import approvals, row_of
 from fedward.flare.kits.kit import open_kit
 from fedward.flare.kits.scopes import SCOPES, read_scopes
@@ -36,12 +36,19 @@ _LONGEST_NAME = 26
 
 
 def listed(folder: Path) -> Iterator[str]:
-    """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule."""
+    """Yield lines about all jobs that a site's kit knows: age, settings, and result per rule.
+
+    Raises:
+        ConfigError: an entry is not trusted, which is said after the lines about the others; or the
+            kit, its policy or the folder with the entries cannot be used.
+    """
     kit = open_kit(folder, "site")
     policy = read_policy(kit.local / POLICY_FILE)
-    entries = approvals(kit).entries()
+    entries, untrusted = approvals(kit).entries()
     for entry in entries:
         yield from _lines(entry, kit.state / APPROVALS_FOLDER / entry.file, policy)
+    if untrusted:
+        raise together(untrusted)
     if not entries:
         yield "no job is waiting or approved"
 
