@@ -80,6 +80,18 @@ def test_a_row_uses_the_labels_bought_and_no_others(work: Bench) -> None:
     assert found == 40, "half of the training images"
 
 
+def test_a_run_whose_labels_nobody_knows_is_not_used(work: Bench) -> None:
+    cell = Cell("all", "use", 1)
+    file = work.out / "all" / "use" / "seed-1.sites" / "site-2.yaml"
+    text = file.read_text()
+    file.unlink()
+    with pytest.raises(ConfigError, match=f"labels nobody knows: there is no {file}") as caught:
+        work.run_cell(cell)
+    assert caught.value.remedy == f"Delete this folder, so that {cell} runs again."
+    file.write_text(text)
+    work.run_cell(cell)
+
+
 def test_other_labels_are_no_longer_those_of_a_run(work: Bench) -> None:
     cells = [Cell("all", row, 1) for row in work.study.rows]
     assert work.missing(cells) == []
@@ -95,3 +107,10 @@ def test_other_labels_are_no_longer_those_of_a_run(work: Bench) -> None:
     with pytest.raises(ConfigError, match="expected a run with the labels that the row buy has"):
         changed.run_cell(cells[1])
     assert before == {path: path.read_text() for path in before}
+
+    # As a process leaves it that is killed before the run has begun.
+    folder = changed.folders(cells[1])[""]
+    rmtree(folder)
+    (folder / "sites" / "site-1" / "cache").mkdir(parents=True)
+    changed.run_cell(cells[1])
+    assert before != {path: path.read_text() for path in before}

@@ -332,7 +332,8 @@ class Bench:
         If another row bought the labels that the cell may use, new site files name these.
 
         Raises:
-            ConfigError: a run of this cell began with other labels than that row has bought now.
+            ConfigError: a run of this cell began with other labels than that row has bought now, or
+                nothing says with which.
         """
         files = self.files_of(cell)
         buying_row = self.study.rows[cell.row].labels
@@ -341,17 +342,25 @@ class Bench:
         folder = self._folder(cell)
         own_files = folder.with_name(f"{folder.name}.sites")
         texts = files_with_bought_labels(files, self._run_of(buying_row, cell))
-        make_folder(own_files)
+        if not (folder / "run.json").exists():
+            make_folder(own_files)
+            for name, text in texts.items():
+                (own_files / name).write_text(text, encoding="utf-8")
+            return own_files
         for name, text in texts.items():
             file = own_files / name
-            if folder.exists() and file.read_text(encoding="utf-8") != text:
-                raise ConfigError(
-                    f"run {folder}",
-                    f"Delete this folder, so that {cell} runs again.",
-                    expected=f"a run with the labels that the row {buying_row} has bought",
-                    found="one with others: that row has run again, with other settings",
-                )
-            file.write_text(text, encoding="utf-8")
+            if not file.exists():
+                found = f"one whose labels nobody knows: there is no {file}"
+            elif file.read_bytes() != text.encode():
+                found = "one with others: that row has run again, with other settings"
+            else:
+                continue
+            raise ConfigError(
+                f"run {folder}",
+                f"Delete this folder, so that {cell} runs again.",
+                expected=f"a run with the labels that the row {buying_row} has bought",
+                found=found,
+            )
         return own_files
 
     def _begins_with(self, cell: Cell) -> list[Cell]:
