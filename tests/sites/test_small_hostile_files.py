@@ -393,6 +393,23 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
 
 
+@pytest.mark.parametrize("far", [2**50, 2**62], ids=hex)
+@pytest.mark.parametrize("field", ["first page", "next page", "strip"])
+def test_a_place_that_no_file_has_is_a_damage_and_no_failure_of_the_machine(
+    tmp_path: Path, field: str, far: int
+) -> None:
+    places = {"first page": 16, "next page": 0, "strip": 184} | {field: far}
+    values = {256: 4, 257: 4, 258: 8, 259: 1, 262: 1, 273: places["strip"], 278: 4, 279: 16}
+    content = struct.pack("<2sHHHQQ", b"II", 43, 8, 0, places["first page"], len(values))
+    for tag, value in values.items():
+        content += struct.pack("<HHQQ", tag, 16, 1, value)
+    content += struct.pack("<Q", places["next page"]) + bytes(range(16))
+    (tmp_path / "x.tif").write_bytes(content)
+    with pytest.raises(BadRow, match="found a damaged file") as caught:
+        open_image(tmp_path / "x.tif")
+    assert type(caught.value) is BadRow, "a file that is to blame is remembered as such"
+
+
 @HOSTILE
 @pytest.mark.parametrize("count", [5000, 2**31])
 def test_a_png_that_claims_very_many_pictures_is_refused(tmp_path: Path, count: int) -> None:
@@ -413,7 +430,7 @@ def test_pixels_of_all_pages_together_are_limited(
     path.write_bytes(tiff(6))
     monkeypatch.setattr(decoding, "MOST_TAKEN", 16)
     assert len(dict(open_pages(path, Frames(at_most=4).chosen))) == 4
-    with pytest.raises(BadRow, match="at most 16 pixels in all pages or frames"):
+    with pytest.raises(BadRow, match="at most 16 pixels in all pages or frames, found more: save"):
         list(open_pages(path, Frames().chosen))
     pictures = [PICTURE, PICTURE.rotate(180), PICTURE.transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
     pictures[0].save(tmp_path / "x.png", save_all=True, append_images=pictures[1:])

@@ -4,6 +4,7 @@ This file stands alone, with NumPy and Pillow: an exported bundle takes a copy o
 (docs/model.md), so that its pixels are those of the training.
 """
 
+import errno
 import math
 import re
 import struct
@@ -182,8 +183,9 @@ def _kind(error: Exception) -> type[BadRow]:
     """Return Unreadable if the machine failed, and BadRow if the file is to blame."""
     if isinstance(error, MemoryError):
         return Unreadable
-    # Pillow raises OSError about a file's content, too, but without a number.
-    if isinstance(error, OSError) and error.errno is not None:
+    # Pillow raises OSError about a file's content, too, but without a number. EINVAL is about the
+    # content as well: a damaged file names a place in it that no file can have.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         return Unreadable
     return BadRow
 
@@ -275,10 +277,15 @@ def check_taken(count: int, pixels: int) -> None:
             f"expected at most {MOST_PAGES} pages or frames, found {count}: save those that are "
             "needed as files of their own"
         )
-    if count * pixels > MOST_TAKEN:
+    _check_sum(count * pixels, f"{count} of {pixels}")
+
+
+def _check_sum(pixels: int, found: str) -> None:
+    """Refuse to take this many pixels of one file; ``found`` says in words how many there are."""
+    if pixels > MOST_TAKEN:
         raise BadRow(
-            f"expected at most {MOST_TAKEN} pixels in all pages or frames, found {count} of "
-            f"{pixels}: save those that are needed as files of their own"
+            f"expected at most {MOST_TAKEN} pixels in all pages or frames, found {found}: save "
+            "those that are needed as files of their own"
         )
 
 
@@ -402,7 +409,7 @@ def open_pages(
         for number in chosen(len(pages)):
             image.seek(pages[number])
             taken += image.width * image.height
-            check_taken(1, taken)
+            _check_sum(taken, "more")
             # The next page may be read into the same image.
             yield number, _shown(image, path).copy()
 
@@ -459,8 +466,8 @@ def _why(error: Exception, path: Path) -> str:
         return f"a file that is not one of {_ALL_FORMATS}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
-    words = str(error) or type(error).__name__
-    return getattr(error, "strerror", None) or f"a damaged file ({words})"
+    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return words if _kind(error) is Unreadable else f"a damaged file ({words})"
 
 
 def as_image(pixels: Pixels) -> Image.Image:
