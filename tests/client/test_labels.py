@@ -124,6 +124,15 @@ def test_a_query_missed_is_caught_up(tmp_path):
     assert renew(oracle, 9, 5)[1]["asked"] == 4
 
 
+def test_an_oracle_goes_on_without_an_image_that_is_gone_from_the_site(tmp_path, caplog):
+    renew(SiteLabels("clinic", oracle_of(data(labelled=6)), tmp_path, RUN), 1, 4)
+    later = SiteLabels("clinic", oracle_of(data(labelled=3)), tmp_path, RUN)
+    used, counts = renew(later, 2, 4, never)
+    assert used == {"s0": 0, "s1": 1, "s2": 0}
+    assert counts == {"asked": 0, "bought": 3, "waiting": 1, "cannot_tell": 0, "unusable": 0}
+    assert "site clinic, round 2: the site no longer has 1 label that the run" in caplog.text
+
+
 # --- nobody
 
 
@@ -317,7 +326,8 @@ def test_labels_that_vanish_from_the_queue_are_reported(tmp_path, queue, clinic,
     moved = SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN)
     assert renew(moved, 3, 0)[0] == {"s2": 0}
     assert (
-        "site clinic, round 3: the queue has lost 1 label that the run used before" in caplog.text
+        "site clinic, round 3: the site no longer has 1 label that the run used before"
+        in caplog.text
     )
 
 

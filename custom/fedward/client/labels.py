@@ -37,8 +37,8 @@ _FEWER_GRANTED = (
     "more questions of all runs together (maximum_questions_in_all)."
 )
 _LABELS_GONE = (
-    "site %s, round %d: the queue has lost %s that the run used before. If nobody took any back, "
-    "the queue's file was replaced: put the former one in its place."
+    "site %s, round %d: the site no longer has %s that the run used before. If nobody took any "
+    "back, the queue's file or images were replaced: put the former ones in their place."
 )
 _MOST_SHOWN = 5
 """The most unusable answers that a line of the log shows."""
@@ -90,7 +90,8 @@ def oracle_of(data: SiteData) -> Annotators:
     hidden_labels = labels_in(data)
 
     def answers(asked: Collection[str]) -> Answers:
-        return Answers({name: hidden_labels[name] for name in asked})
+        # An image asked about may be gone from the site, or not be readable at the moment.
+        return Answers({name: hidden_labels[name] for name in asked if name in hidden_labels})
 
     return Annotators({}, list(hidden_labels), answers)
 
