@@ -786,6 +786,34 @@ def test_a_number_that_may_be_no_label_is_decided(tmp_path):
     assert {int(name.partition("-")[2]) % 6 for name in site.unlabelled.ids} == {0}
 
 
+@pytest.mark.parametrize(
+    ("changed", "meanings", "words"),
+    [
+        ({"label_names": None}, {"2": ""}, "a name for each of the labels 0, 1, found x, y, z"),
+        ({"label_names": None}, {"7": ""}, r"labels of the data \(0, 1, 2\), found 7"),
+        ({}, {"2": ""}, "--labels: expected numbers without names as labels, found names in "),
+        (
+            {"label_names": None, "labels": np.arange(270).reshape(90, 3) % 4 % 2},
+            {"2": ""},
+            "--labels: expected numbers without names as labels, found findings",
+        ),
+    ],
+)
+def test_no_decision_on_labels_is_passed_over(tmp_path, changed, meanings, words):
+    names = ["cyst", "solid", "none"] if changed == {} else ["x", "y", "z"]
+    with pytest.raises(ConfigError, match=words):
+        read_npz(pooled(tmp_path, **changed), names, LabelChoices(meanings))
+
+
+@pytest.mark.parametrize("classes", [(), ("cyst", "solid")])
+def test_findings_of_one_name_are_refused(tmp_path, classes):
+    """Sites would take them for one finding, and the cut would count the last column alone."""
+    labels = np.random.default_rng(0).integers(0, 2, (90, 3))
+    file = pooled(tmp_path, labels=labels, label_names=np.array(["cyst", "cyst", "solid"]))
+    with pytest.raises(DataError, match=r"label_names: expected different .* found cyst several"):
+        read_npz(file, classes)
+
+
 def test_findings_that_are_neither_0_nor_1_are_left_out_or_refused(tmp_path):
     """Sites could not read them. -1 for all of them says that an image has no label."""
     labels = np.random.default_rng(0).integers(0, 2, (90, 3))

@@ -1,5 +1,6 @@
 """A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -211,6 +212,15 @@ def _used_labels(
     are_unnamed_numbers = labels.ndim == 1 and file.label_names is None
     if are_unnamed_numbers:
         meanings = _meanings(path, labels, classes, choices, faults)
+    elif choices.meanings:
+        faults.note(
+            ConfigError(
+                option("labels"),
+                f"Remove it. {option('classes')} names the classes to use.",
+                expected="numbers without names as labels",
+                found="findings" if file.label_names is None else "names in label_names",
+            )
+        )
     name_of = _name_of(labels, file.label_names, classes, meanings)
     if are_unnamed_numbers:
         # The person may have called a number unlabelled, which is a name but no class to use.
@@ -360,11 +370,12 @@ def _meanings(
 ) -> dict[int, str]:
     """Return number -> class, empty for none, of the numbers that a person has decided.
 
-    A number that may be no label is a fault until then, unless each number is named.
+    A number that may be no label is a fault until then, unless each number is named and nothing is
+    decided.
     """
     words = [str(number) for number in sorted(labels.tolist())]
     numbers = set(words)
-    if len(classes) == len(numbers):
+    if len(classes) == len(numbers) and not choices.meanings:
         return {}
     decided = with_decisions(f"{path}", words, choices, [], faults)
     return {int(text): name for text, name in decided.meanings.items() if text in numbers}
@@ -433,7 +444,8 @@ def _take_findings(
     """Return the classes of labels (N, C), and the images that show some, none, or have no label.
 
     Raises:
-        DataError: more than 5 % of the images have other labels, which no site can read.
+        DataError: more than 5 % of the images have other labels, which no site can read, or the
+            file calls several findings alike.
     """
     are_answers = ((labels == 0) | (labels == 1)).all(axis=1)
     is_readable = are_answers | (labels == -1).all(axis=1)
@@ -448,6 +460,14 @@ def _take_findings(
         "Write 0 or 1 for each finding, or -1 for all of them where an image has no label.",
     )
     names = list(name_of.values())
+    repeated = [name for name, number in Counter(names).items() if number > 1]
+    if repeated and names != list(classes):
+        raise DataError(
+            f"{path}, label_names",
+            "Give each finding a name of its own.",
+            expected="different names of findings",
+            found=f"{listed(repeated)} several times",
+        )
     order = take_classes(names, classes or names).classes
     number_of = {name: number for number, name in name_of.items()}
     left_out = [name for name in names if name not in order]
