@@ -993,6 +993,23 @@ def test_a_disk_that_fills_during_a_run_is_one_message_with_the_command_to_go_on
 
 
 @pytest.mark.parametrize(
+    ("name", "found"), [("file", "not a directory"), ("link", "no such file or directory")]
+)
+def test_a_place_within_what_is_no_folder_takes_no_run(
+    name: str, found: str, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("of somebody")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    folder = tmp_path / name / "run"
+    for more in ([], ["--site-files", hospitals]):
+        text = refused(capsys, 1, "run", "fedavg", "--out", folder, *more, *SET)
+        assert text == (
+            f"fedward: run folder {folder}: expected a place that can be written, found {found}. "
+            "Name another folder with --out.\n"
+        )
+
+
+@pytest.mark.parametrize(
     ("number", "found"),
     [
         (errno.EROFS, "read-only file system"),

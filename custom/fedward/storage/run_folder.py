@@ -512,8 +512,8 @@ def require_room(path: Path) -> None:
     Raises:
         RunError: says why.
     """
-    # Path.is_dir raises where a name is too long.
-    folder = next(part for part in (path, *path.parents) if os.path.isdir(part))
+    # Path.exists raises where a name is too long, and passes over a link to nothing.
+    folder = next(part for part in (path, *path.parents) if os.path.lexists(part))
     try:
         with TemporaryFile(dir=folder) as file:
             file.write(bytes(_LEAST_ROOM))
