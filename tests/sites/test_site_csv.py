@@ -1,3 +1,4 @@
+import math
 import os
 import shutil
 from collections import Counter
@@ -598,6 +599,7 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "labelled": 2}, "field labelled"),
         ({"kind": "manifest", "folder": ".", "annotation": "doctor"}, "annotation"),
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
+        ({"kind": "manifest", "folder": ".", "minutes_per_label": math.inf}, "minutes_per_label"),
         (
             {"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}},
             "field split: expected val",
