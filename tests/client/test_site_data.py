@@ -123,8 +123,8 @@ def one_of_two(folder: Path) -> None:
         (nothing, "no such folder"),
         (a_file, "a file"),
         (the_servers, "no such file in it"),
-        (another_suffix, r"site-1\.yml\. Rename it from \.yml to \.yaml"),
-        (one_of_two, r"site-1\.yml\. Rename it"),
+        (another_suffix, r"site-1\.yml\. Give each file the ending \.yaml"),
+        (one_of_two, r"site-1\.yml\. Give each file"),
     ],
 )
 def test_site_files_that_are_not_read_are_refused(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedward.config import DataSpec
-from fedward.errors import FedwardError
+from fedward.errors import ConfigError, FedwardError
 from fedward.inference.images import images_at
 from fedward.lab.partition.cut import partition
 from fedward.lab.partition.wanted import Wanted
@@ -176,5 +176,11 @@ def test_a_row_names_the_image_that_can_be_reached(tmp_path):
 
 def test_hidden_files_describe_no_site(tmp_path):
     """macOS keeps attributes in such files, on disks of other systems."""
-    make_files(tmp_path, "site-1.yaml", "._site-1.yaml", "._old.yml")
+    make_files(tmp_path, "site-1.yaml", "._site-1.yaml", "._old.yml", "._old.YAML")
     assert named_sites(tmp_path) == ["site-1"]
+
+
+def test_no_site_file_is_passed_over_for_the_letters_of_its_ending(tmp_path):
+    make_files(tmp_path, "site-1.yaml", "site-2.YAML", "site-3.yml", "site-4.Yml", "notes.txt")
+    with pytest.raises(ConfigError, match=r"found site-2\.YAML, site-3\.yml, site-4\.Yml\."):
+        named_sites(tmp_path)

@@ -514,17 +514,22 @@ def named_sites(folder: Path) -> list[str]:
 
     Raises:
         ConfigError: there is no such folder; it holds no site's file, so that sites would train on
-            synthetic images instead; or a file in it ends in ``.yml``, which nothing reads.
+            synthetic images instead; or a file in it ends in ``.yml`` or ``.YAML``, which nothing
+            reads.
     """
     where = f"site files {folder}"
     expected = "a folder with a file SITE.yaml for each site"
-    ignored_files = ", ".join(sorted(path.name for path in folder.glob("[!.]*.yml")))
+    ignored_files = [
+        path.name
+        for path in folder.glob("[!.]*")
+        if path.suffix != ".yaml" and path.suffix.lower() in (".yml", ".yaml")
+    ]
     if ignored_files:
         raise ConfigError(
             where,
-            "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone.",
+            "Give each file the ending .yaml, or remove it: sites are read from such files alone.",
             expected=expected,
-            found=ignored_files,
+            found=", ".join(sorted(ignored_files)),
         )
     files = site_files([folder])
     if files:
