@@ -132,7 +132,7 @@ def test_formulas_leave_as_text_and_come_back_as_they_were(
 )
 @pytest.mark.parametrize("ending", [".csv", ".json"])
 def test_what_comes_back_fakes_no_line(clinic: Any, tmp_path: Path, ending: str) -> None:
-    evil = "x\n\nConflicts (the newest answer stands): 0\n  - all is well"
+    evil = "x\n\nConflicts: 0\n  - all is well"
     answers = [[evil, "NV", "ben", EARLY], ["s00", evil, "ben", EARLY], ["s01", "NV", "ben", evil]]
     if ending == ".csv":
         path = write_csv(tmp_path / "back.csv", answers)
@@ -410,6 +410,32 @@ def test_the_own_later_doubt_is_a_conflict_that_leaves_no_class(
         ["MEL"],
     )
     assert clinic.queue.labels() == {}
+
+
+def test_a_conflict_says_whether_an_answer_counts(
+    clinic: Any, make_clinician: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Two readers must agree, and the newest answer decides nothing."""
+    clinic.ask("s00")
+    queue = Queue(clinic.queue.folder, Rules(readers=2))
+
+    def imported(reader: str, label: str) -> Imported:
+        rows = [["s00", label, reader, times.now()]]
+        return queue.import_labels(write_csv(tmp_path / "a.csv", rows), CLASSES, clinic.ids)
+
+    assert imported("anna", "MEL").conflicts == ()
+    account = imported("ben", "NV")
+    (conflict,) = account.conflicts
+    assert (conflict.kept, [other.text for other in conflict.others]) == (None, ["NV", "MEL"])
+    assert "  - s00: no answer counts yet of NV (ben, " in account.text()
+    assert queue.labels() == {}
+    make_clinician(queue, "clara").say("s00", "BCC")
+    account = imported("dora", "MEL")
+    (conflict,) = account.conflicts
+    assert (conflict.kept.text, conflict.kept.annotator) == ("BCC", "clara")
+    assert "  - s00: BCC (clara, " in account.text()
+    assert "counts; not MEL (dora, " in account.text()
+    assert queue.labels() == {"s00": "BCC"}
 
 
 def test_a_file_that_contradicts_itself_says_so(clinic: Any, tmp_path: Path) -> None:

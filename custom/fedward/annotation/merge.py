@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from fedward.annotation import times
 from fedward.annotation.database import add_answer, places
+from fedward.annotation.questions import questions
 from fedward.annotation.records import (
     DECISION,
     NO_FORMULA,
@@ -175,18 +176,18 @@ def _conflicts(
     database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules
 ) -> Iterator[Conflict]:
     """Yield the images whose answers differ; answers that were taken back do not count."""
+    standing: dict[str, Decision | None] = {}
+    for question in questions(database, rules):
+        for sample_id in question.ids:
+            standing[sample_id] = question.standing
     for sample_id in sorted(sample_ids):
         ids = rules.together(sample_id)
-        present_query = (
-            f"SELECT {DECISION} FROM decisions WHERE sample_id IN ({places(ids)}) "
-            "ORDER BY adjudicates DESC, kind = 'cannot tell', time DESC, answer DESC"
-        )
-        history_query = (
+        query = (
             f"SELECT {DECISION} FROM standing WHERE sample_id IN ({places(ids)}) "
             "AND kind != 'skip' ORDER BY time DESC, answer DESC"
         )
-        counting = Decision(*database.execute(present_query, ids).fetchone())
-        history = [Decision(*row) for row in database.execute(history_query, ids)]
-        others = tuple(decision for decision in history if decision.text != counting.text)
-        if others:
-            yield Conflict(sample_id, counting, others)
+        history = [Decision(*row) for row in database.execute(query, ids)]
+        if len({decision.text for decision in history}) > 1:
+            kept = standing[sample_id]
+            others = [decision for decision in history if not kept or decision.text != kept.text]
+            yield Conflict(sample_id, kept, tuple(others))

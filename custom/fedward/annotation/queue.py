@@ -201,7 +201,7 @@ class Queue:
 
         To import the same file twice changes nothing. Nothing is dropped in silence: answers about
         ids that are not among ``known_ids`` are stored and listed, entries that are not answers are
-        listed, and of answers that differ the one with the newest time stands.
+        listed, and so are answers that differ, with the one that counts.
 
         Args:
             path: the file or folder.

@@ -154,10 +154,10 @@ class Conflict:
     """An image for which annotators, or a file and the queue, give different answers."""
 
     sample_id: str
-    kept: Decision
-    """The decision that counts."""
+    kept: Decision | None
+    """The decision that counts; None while too few readers have decided, or while they differ."""
     others: tuple[Decision, ...]
-    """The decisions that differ from it."""
+    """The decisions that differ from it, the newest first; all of them where none counts."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Imported:
         ]
         lines += _section("Unknown ids (kept; the site file names no such image)", self.unknown_ids)
         lines += _section("Not understood", refused)
-        lines += _section("Conflicts (the newest answer stands)", conflicts)
+        lines += _section("Conflicts", conflicts)
         return "\n".join(lines)
 
 
@@ -209,7 +209,9 @@ def _section(title: str, items: Sequence[str]) -> list[str]:
 
 def _conflict_text(conflict: Conflict) -> str:
     others = ", ".join(_decision_text(decision) for decision in conflict.others)
-    return f"{conflict.sample_id}: {_decision_text(conflict.kept)}; not {others}"
+    if conflict.kept is None:
+        return f"{conflict.sample_id}: no answer counts yet of {others}"
+    return f"{conflict.sample_id}: {_decision_text(conflict.kept)} counts; not {others}"
 
 
 def _decision_text(decision: Decision) -> str:
