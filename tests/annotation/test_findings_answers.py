@@ -263,3 +263,13 @@ def test_a_page_of_another_kind_than_the_newest_run(
     assert cli.main([*command, *([] if several else ["--multi-label"])]) == 2
     assert "as the newest run asks" in capsys.readouterr().err
     assert cli.main([*command, *(["--multi-label"] if several else [])]) == 0
+
+
+def test_a_resumed_run_says_again_what_kind_is_asked(clinic: Any) -> None:
+    """Its questions are back, and one class would deny all other findings."""
+    clinic.ask("s00", several=True, run="older")
+    clinic.ask("s01", run="newer")
+    desk = Desk(Queue(clinic.queue.folder, RULES), {*clinic.ids})
+    assert desk.is_closed()
+    clinic.ask(several=True, run="older")
+    assert not desk.is_closed()

@@ -4,6 +4,7 @@ import codecs
 import csv
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedward.annotation import Imported, Queue, Rules, times
 from fedward.annotation.audit import write_audit
 from fedward.annotation.handover import FORMS
 from fedward.annotation.handover.content import stem
+from fedward.annotation.page_content import Stale
 from fedward.annotation.pictures import Pictures
 from fedward.errors import ConfigError, DataError
 from file_modes import modes
@@ -446,6 +448,18 @@ def test_a_file_that_contradicts_itself_says_so(clinic: Any, tmp_path: Path) -> 
     assert clinic.queue.labels() == {"s00": "NV"}
 
 
+def test_an_answer_that_a_file_has_twice_is_added_once(clinic: Any, tmp_path: Path) -> None:
+    """So is one about a lesion that the file gives for each of its images."""
+    rules = Rules(lesions=dict.fromkeys(("s02", "s03"), ("p1", "arm")))
+    queue = Queue(tmp_path / "other", rules)
+    timed = [["s00", "MEL", "anna", EARLY]] * 2
+    untimed = [["s01", "NV", "ben", ""]] * 2
+    of_lesion = [[sample_id, "NV", "ben", LATE] for sample_id in ("s02", "s03")]
+    path = write_csv(tmp_path / "a.csv", [*timed, *untimed, *of_lesion])
+    imported = queue.import_labels(path, CLASSES, clinic.ids)
+    assert (imported.added, imported.known) == (3, 3)
+
+
 def test_an_undone_answer_does_not_return_with_an_old_file(
     clinic: Any, clinician: Make, tmp_path: Path
 ) -> None:
@@ -484,6 +498,33 @@ def test_an_answer_without_a_time_has_the_time_of_its_file(clinic: Any, tmp_path
     assert (decision.annotator, decision.time) == ("unknown", times.from_seconds(1_700_000_000))
     path.touch()
     assert take(clinic, path).known == 1
+
+
+def test_a_file_dated_ahead_outdates_no_later_answer(clinic: Any, tmp_path: Path) -> None:
+    """The clock of the machine that wrote it may be wrong."""
+    path = write_csv(tmp_path / "a.csv", [["s00", "MEL"]], header="sample_id,label")
+    next_year = time.time() + 365 * 24 * 3600
+    os.utime(path, (next_year, next_year))
+    assert take(clinic, path).added == 1
+    assert clinic.queue.decisions()[0].time <= times.now()
+    take(clinic, write_csv(tmp_path / "b.csv", [["s00", "NV", "anna", times.now()]]))
+    assert clinic.queue.labels() == {"s00": "NV"}
+
+
+def test_an_imported_answer_is_not_taken_back_at_the_page(
+    clinic: Any, clinician: Make, tmp_path: Path
+) -> None:
+    """Its reader did not give it there, and *Undo* names the newest answer at the page."""
+    clinic.ask("s00", "s01")
+    anna = clinician("anna")
+    anna.say("s00", "MEL")
+    take(clinic, write_csv(tmp_path / "a.csv", [["s01", "NV", "anna", EARLY]]))
+    assert anna.desk.view("anna").last.sample_id == "s00"
+    with pytest.raises(Stale):
+        anna.desk.undo("anna", 2, anna.key())
+    assert anna.take_back() == "s00"
+    assert anna.desk.view("anna").last is None
+    assert clinic.queue.labels() == {"s01": "NV"}
 
 
 def test_an_old_answer_without_time_is_remembered(clinic: Any, tmp_path: Path) -> None:
@@ -607,7 +648,29 @@ def test_results_of_label_studio_are_understood(clinic: Any, tmp_path: Path) -> 
     assert take(clinic, tmp_path / "a.json").added == 0
 
 
+def test_a_corrected_annotation_has_the_time_of_its_correction(clinic: Any, tmp_path: Path) -> None:
+    take(clinic, write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", "2024-03-01T00:00:00Z"]]))
+    corrected = annotation("NV", created_at=EARLY, updated_at=LATE)
+    tasks = [{"data": {"sample_id": "s00"}, "annotations": [corrected]}]
+    (tmp_path / "a.json").write_text(json.dumps(tasks))
+    take(clinic, tmp_path / "a.json")
+    assert clinic.queue.labels() == {"s00": "NV"}
+
+
 # --- MONAI Label
+
+
+def test_a_datastore_holds_the_decision_of_the_adjudicator(
+    clinic: Any, make_clinician: Callable[..., Any], tmp_path: Path
+) -> None:
+    clinic.ask("s00")
+    queue = Queue(clinic.queue.folder, Rules(readers=2))
+    for name, label in (("anna", "MEL"), ("ben", "NV"), ("clara", "BCC"), ("anna", "NV")):
+        make_clinician(queue, name).say("s00", label)
+    queue.export("monai-label", tmp_path / "store", CLASSES, lambda sample_id: b"png")
+    index = json.loads((tmp_path / "store" / "datastore_v2.json").read_text())
+    answer = index["objects"]["s00"]["labels"]["final"]["info"]
+    assert (answer["label"], answer["annotator"]) == ("BCC", "clara")
 
 
 def test_the_datastore_is_as_monai_label_keeps_it(
