@@ -109,17 +109,33 @@ class Tampering(LocalTransport):
         super().exchange(requests, timeout, change)
 
 
+class Twice(Tampering):
+    """Delivers each answer twice."""
+
+    def exchange(self, requests, timeout, deliver):
+        def both(site, answer):
+            deliver(site, answer)
+            deliver(site, answer)
+
+        super().exchange(requests, timeout, both)
+
+
 def run(
-    tmp_path, experiment, tamper=lambda site, request, answer: answer, resume=False, keys=None
+    tmp_path,
+    experiment,
+    tamper=lambda site, request, answer: answer,
+    resume=False,
+    keys=None,
+    transport=Tampering,
 ) -> Tampering:
     """Run with the keys of this file, the folder being ``run``."""
-    inner = Tampering(experiment, tmp_path / "cache", tamper)
+    inner = transport(experiment, tmp_path / "cache", tamper)
     for site, key in (keys or {}).items():
         inner.client(site).key = key
-    transport = EncryptedTransport(
+    encrypted = EncryptedTransport(
         inner, experiment, method_of(experiment), ADDER, tmp_path / "run"
     )
-    run_experiment(experiment, tmp_path / "run", transport, resume=resume)
+    run_experiment(experiment, tmp_path / "run", encrypted, resume=resume)
     return inner
 
 
@@ -711,22 +727,37 @@ def test_two_sites_must_tell_the_mean(tmp_path, deaf, counts):
 
 
 def test_second_answers_are_not_added(tmp_path):
-    class Twice(Tampering):
-        def exchange(self, requests, timeout, deliver):
-            def both(site, answer):
-                deliver(site, answer)
-                deliver(site, answer)
-
-            super().exchange(requests, timeout, both)
-
     experiment = secure(options={"rounds": 1})
-    inner = Twice(experiment, tmp_path / "cache", lambda site, request, answer: answer)
-    transport = EncryptedTransport(
-        inner, experiment, method_of(experiment), ADDER, tmp_path / "twice"
-    )
-    run_experiment(experiment, tmp_path / "twice", transport)
+    run(tmp_path / "twice", experiment, transport=Twice)
     run(tmp_path, experiment)
-    assert largest_difference(tmp_path / "twice", tmp_path / "run") == 0
+    assert largest_difference(tmp_path / "twice" / "run", tmp_path / "run") == 0
+
+
+def test_a_site_that_tells_the_mean_twice_is_one_witness(tmp_path):
+    def alone(site, request, answer):
+        return answer if site == "site-1" or request.meta["task"] != DECRYPT else None
+
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), alone, transport=Twice)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert "the mean from 2 sites or more" in failed["site-1"]
+
+
+def test_an_update_with_impossible_counts_is_in_no_sum(tmp_path):
+    """A sum is decrypted whole, and its weight would be as wrong as the counts."""
+
+    def lie(site, request, answer):
+        if site == "site-9" and request.meta["task"] == "train":
+            return Message({**answer.meta, "steps": 10_000}, answer.arrays)
+        return answer
+
+    inner = run(tmp_path, secure(options={"rounds": 1}), lie)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == {"site-9"}
+    assert "steps of site-9: expected at most 2, found 10000" in failed["site-9"]
+    sums = [asked.meta["sites"] for _, asked, _ in inner.seen if asked.meta["task"] == DECRYPT]
+    assert sums == [2, 2]
 
 
 # --- interruptions
