@@ -124,6 +124,16 @@ def test_a_run_that_too_few_sites_accept_ends_at_once(tmp_path, capsys):
     assert "site-3 refuses" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_run_waits_for_no_approval_that_cannot_be_enough(tmp_path, monkeypatch):
+    """All three sites are needed and one refuses, so the approval of the others changes nothing."""
+    pauses = meanwhile(monkeypatch)
+    hospitals = Hospitals(tmp_path, hospital(), STRICT, ASKING)
+    with pytest.raises(RunRefusedError, match="at least 3 sites that accept the job"):
+        hospitals.run()
+    assert pauses == []
+    assert hospitals.asked == Counter(SITES)
+
+
 def test_a_run_needs_only_enough_consenting_sites(tmp_path):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
     hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"minimum_batch": 9}), TWO)
