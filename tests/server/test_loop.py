@@ -451,6 +451,9 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     (row,) = rows(folder, "rounds")
     assert row["replied"] == []
     assert row["failed"]["site-1"] == "not used: minimum_replies is 2, came 1"
+    answered = [line["details"] for line in rows(folder, "audit") if line["event"] == "answered"]
+    assert answered
+    assert not any(details["updates"] for details in answered), "the log names those that are used"
 
 
 @pytest.mark.proves(
