@@ -14,7 +14,7 @@ from fedward.client.client import Client
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, digest
-from fedward.errors import RunError
+from fedward.errors import RunError, WireError
 from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.model_state import State
@@ -22,7 +22,7 @@ from fedward.nets import build
 from fedward.operation.site_record import read_site_log
 from fedward.protocol import wire
 from fedward.protocol.norms import norm
-from fedward.protocol.requests import DECRYPT
+from fedward.protocol.requests import DECRYPT, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.storage import chain
@@ -337,6 +337,30 @@ def test_an_exchange_is_for_one_request(site, again, named):
     repeated = site.handle(first)
     assert arrays_digest(repeated.arrays) == arrays_digest(answer.arrays)
     assert [row["event"] for row in lines(site)] == ["answered", "refused", "answered"]
+
+
+def test_a_sum_without_an_update_of_the_site_is_not_decrypted(site):
+    assert "error" not in site.handle(request(1, "idle")).meta, "it evaluates, and gives nothing"
+    assert site.handle(request(2)).arrays
+    for round_ in (1, 3):
+        assert (
+            f"round {round_}, part 0: expected a sum with an update of this site, "
+            "found a round in which it gave none" in refusal(site, request(round_, DECRYPT))
+        )
+    assert "error" not in site.handle(request(2, DECRYPT)).meta
+
+
+def test_an_update_weighs_in_a_sum_what_it_was_logged_with(site):
+    site.handle(request(2))
+    asked = read_request(request(2, DECRYPT).meta)
+
+    def as_digits(task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        return 100 * labelled + 10 * unlabelled + steps
+
+    assert site.log.weight(asked, as_digits) == 342
+    for change in ({"round": 1}, {"part": 1}, {"trained": "pretrain"}):
+        with pytest.raises(WireError, match="expected a sum with an update of this site for"):
+            site.log.weight(asked.model_copy(update=change), as_digits)
 
 
 @pytest.mark.proves(
