@@ -1,6 +1,7 @@
 """The server's checks of a site's survey: possible counts of the job's classes, nothing else."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from asking import requests, rules_of, survey_requests
 from clients import new_client
+from fedward.client.survey import survey_of
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.answer_checks import check_answer, check_survey_answer
@@ -15,6 +17,8 @@ from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import SurveyAnswer
 from fedward.protocol.requests import read_request
 from fedward.protocol.wire import Message
+from fedward.sites import SiteData
+from fedward.sites.facts import Fact
 from tiny import tiny
 
 SITE = "site-1"
@@ -194,6 +198,20 @@ def test_a_request_for_a_survey_can_ask_for_nothing_else(further: dict[str, Any]
     read_request(fields)
     with pytest.raises(WireError):
         read_request({**fields, **further})
+
+
+def test_counts_that_must_not_leave_stay_at_the_site(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exact(data: SiteData, facts: Mapping[str, Fact]) -> dict[str, Any]:
+        return {**survey_of(data, facts), "unlabelled": 17}
+
+    monkeypatch.setattr("fedward.client.survey.survey_of", exact)
+    experiment = tiny("survey")
+    answer = new_client(SITE, experiment, tmp_path).handle(survey_requests(experiment)[SITE])
+    assert set(answer.meta) == {"site", "round", "error"}
+    assert "survey" in answer.meta["error"]
+    assert "17" not in answer.meta["error"]
 
 
 def test_a_request_for_a_survey_carries_no_model(tmp_path: Any) -> None:
