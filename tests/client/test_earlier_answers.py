@@ -111,6 +111,17 @@ def test_a_run_that_begins_without_answers_stays_without_them(site_file: Path) -
     assert labels_in(data_of(site_file)) == begun
 
 
+def test_an_answer_overrules_no_label_that_the_data_have_by_now(site_file: Path) -> None:
+    """The run goes on after the site has added the label."""
+    image = data_of(site_file, run="").unlabelled.ids[0]
+    for_all = labels_in(load_site(site_file, SPEC, labelled=1.0))
+    other = CLASSES[for_all[image] - 1]
+    answer(site_file, image, other)
+    assert labels_in(data_of(site_file))[image] == CLASSES.index(other)
+    write_site_file(site_file.parent, labelled=1.0)
+    assert labels_in(data_of(site_file)) == for_all
+
+
 def test_a_site_that_asks_nobody_has_no_answers(site_file: Path) -> None:
     before = data_of(site_file)
     answer(site_file, before.unlabelled.ids[0], "B")
