@@ -162,6 +162,22 @@ def test_named_adjudicators_are_asked_about_disputes_alone(
     assert queue.labels() == {"s00": "MEL"}
 
 
+def test_an_adjudicator_who_has_answered_before_is_asked_and_decides(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    """Readers agreed by the time the answer came, or it came in a file; nobody else may decide."""
+    queue = by(readers=2, adjudicators=frozenset({"senior"}))
+    make_clinician(queue, "anna").say("s00", "MEL")
+    senior = make_clinician(queue, "senior")
+    senior.say("s00", "NV")
+    assert queue.labels() == {}
+    assert (shown(queue, "senior"), shown(queue, "ben")) == ("s00", "s01")
+    assert view(queue, "senior").adjudicates
+    senior.say("s00", "BCC")
+    assert queue.labels() == {"s00": "BCC"}
+    assert shown(queue, "senior") == ""
+
+
 def test_who_abstains_makes_no_dispute(by: Callable[..., Queue], make_clinician: Make) -> None:
     queue = by(readers=2)
     for name, label in (("anna", "MEL"), ("ben", None)):

@@ -84,20 +84,25 @@ class Question:
         return None
 
     def adjudicated_by(self, annotator: str) -> bool:
-        """Return whether an answer of this annotator would decide between readers."""
+        """Return whether an answer of this annotator would decide between readers.
+
+        A named adjudicator may have answered before readers differed, or in a returned file. They
+        decide all the same, because nobody else may.
+        """
         decision = self.by(annotator)
-        if decision is not None:
-            return bool(decision.adjudicates)
-        may_adjudicate = not self.rules.adjudicators or annotator in self.rules.adjudicators
-        return self.disputed and may_adjudicate
+        if decision is not None and decision.adjudicates:
+            return True
+        if self.rules.adjudicators:
+            return self.disputed and annotator in self.rules.adjudicators
+        return self.disputed and decision is None
 
     def waits_for(self, annotator: str) -> bool:
         """Return whether this annotator is to be asked."""
-        if not self.open or self.standing or self.by(annotator):
+        if not self.open or self.standing:
             return False
         if self.disputed:
             return self.adjudicated_by(annotator)
-        return annotator not in self.rules.adjudicators
+        return self.by(annotator) is None and annotator not in self.rules.adjudicators
 
 
 def questions(
