@@ -227,6 +227,19 @@ def test_a_check_is_taken_back_and_is_in_the_trail(
     assert "cmd" not in (tmp_path / "work.csv").read_text(), "remarks are not for other programs"
 
 
+def test_a_repeated_answer_is_compared_with_the_newest_before_it(
+    by: Callable[..., Queue], make_clinician: Make
+) -> None:
+    queue = by(repeat=1.0)
+    anna = make_clinician(queue, "Anna")
+    for sample_id in IDS[: REPEAT_AFTER + 1]:
+        anna.say(sample_id, "NV")
+    seen = anna.desk.view("Anna", "s00", again=True).seen
+    anna.desk.answer(SentAnswer("Anna", "s00", "label", "MEL", anna.key(), seen, again=True))
+    anna.say("s00", "MEL")
+    assert queue.own_agreement() == {"Anna": OwnAgreement(repeated=1, same=1)}
+
+
 def page_with_checks(clinic: Any, readers: int = 1) -> tuple[Queue, Any]:
     """Return a queue whose readers are checked by two known images, and a client of its page."""
     known = f"reading: {{readers: {readers}, known: {{s04: NV, s05: MEL}}}}\n"

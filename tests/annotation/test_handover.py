@@ -626,7 +626,10 @@ def test_results_of_label_studio_are_understood(clinic: Any, tmp_path: Path) -> 
             "data": {"sample_id": "s00"},
             "annotations": [annotation("MEL"), annotation("NV", completed_by={"email": "b@c"})],
         },
-        {"data": {"sample_id": "s01"}, "annotations": [annotation("cannot tell")]},
+        {
+            "data": {"sample_id": "s01"},
+            "annotations": [annotation("cannot tell", completed_by={"id": 7})],
+        },
         {"data": {"sample_id": "s02"}, "annotations": []},
         {"data": {"sample_id": "s03"}, "annotations": [annotation(was_cancelled=True)]},
         {"data": {"sample_id": "s04"}, "annotations": [annotation("MEL", "NV")]},

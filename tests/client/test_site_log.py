@@ -301,6 +301,16 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, task, parts):
         assert ("error" in site.handle(asked).meta) == (part == parts)
 
 
+def test_an_average_is_evaluated_in_one_part_more_and_no_other(tmp_path):
+    experiment = tiny("fedavg", options={"average_decay": 0.5})
+    site = new_client("s", experiment, tmp_path, kind=Quick)
+    for task, part, last in (("train", 0, 0), ("idle", 1, 1)):
+        asked = {"task": task, "experiment": experiment.digest}
+        assert "error" not in site.handle(request(1, **asked, part=part)).meta
+        named = f"part of a request: expected one from 0 to {last}, as in the job"
+        assert named in refusal(site, request(1, **asked, part=part + 1))
+
+
 @pytest.mark.proves(
     "server",
     "an unknown or earlier round, another run's, one without the log's last hash, or "
