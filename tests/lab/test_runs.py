@@ -9,7 +9,7 @@ import pytest
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.lab.bench.runs import complete_run, require_same, run_or_resume
+from fedward.lab.bench.runs import complete_run, note_images, require_same, run_or_resume
 from running import run_local
 from tiny import tiny
 
@@ -22,6 +22,22 @@ def whole(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Pat
     folder = tmp_path_factory.mktemp("whole") / "run"
     run_local(tiny("fedavg", options={"rounds": 1}), folder, sites=SITES)
     return folder
+
+
+def test_a_kill_while_the_images_are_noted_leaves_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path, *_: object, **__: object) -> None:
+        path.touch()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            note_images(tmp_path / "runs", tmp_path / "sites")
+    note_images(tmp_path / "runs", tmp_path / "sites")
+    with pytest.raises(ConfigError, match=r"expected \.\./sites, found \.\./others\."):
+        note_images(tmp_path / "runs", tmp_path / "others")
 
 
 def experiment_of(rate: float) -> Experiment:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
-from fedward.disk import make_folder
+from fedward.disk import make_folder, replacing
 from fedward.errors import ConfigError, RunError, option
 from fedward.lab.bench.bought import files_with_bought_labels
 from fedward.lab.bench.claims import recorded_under
@@ -513,8 +513,9 @@ def note_images(out: Path, site_files: Path) -> None:
     asked = relpath(site_files.resolve(), out.resolve())
     note = out / "images.txt"
     if not note.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        note.write_text(asked, encoding="utf-8")
+        make_folder(out)
+        with replacing(note) as partial_note:
+            partial_note.write_text(asked, encoding="utf-8")
         return
     noted = note.read_text(encoding="utf-8")
     if noted != asked:
