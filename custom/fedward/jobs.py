@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -333,7 +334,8 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
         raw["minimum_replies"] = _CLINICAL_REPLIES
         raw["options"] = _clipped(raw["method"], raw["options"])
     for key, value in changes.items():
-        _set(raw, key, value)
+        # A later change may be of a part of this value, which is the caller's.
+        _set(raw, key, deepcopy(value))
     return Experiment.parse(raw, f"job {job}")
 
 
