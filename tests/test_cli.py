@@ -31,6 +31,7 @@ from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.lab.fedward_run import _exceptions, _one_interruption
 from fedward.lab.local import LocalTransport
 from fedward.lab.partition.fedperl import FEDPERL_SOURCES
+from fedward.paper_jobs import PAPER_JOBS
 from fedward.storage.info import INTERRUPTED
 from fedward.storage.run_folder import RunFolder
 from run_files import assert_equal, weights
@@ -392,13 +393,34 @@ def test_other_classes_are_of_another_data_set(tmp_path: Path) -> None:
 def test_what_data_json_does_not_decide_is_named_with_its_source() -> None:
     fields = {"classes": ["a", "b", "c"], "image_size": 32, "channels": 1}
     same = DataSpec.model_validate(fields)
-    assert _exceptions(["rounds=2"], fields, same) == ""
+    paper = PAPER_JOBS["fedperl"]
+    assert _exceptions(["rounds=2"], None, fields, same) == ""
     other = same.model_copy(update={"classes": ("a", "b"), "image_size": 224})
-    assert _exceptions(["data.classes=[a, b]"], fields, other) == (
+    assert _exceptions(["data.classes=[a, b]"], paper, fields, other) == (
         ", but classes by --set and image_size by the paper"
     )
     whole = ["data={classes: [a, b], image_size: 224}"]
-    assert _exceptions(whole, fields, other) == ", but classes, image_size by --set"
+    assert _exceptions(whole, paper, fields, other) == ", but classes, image_size by --set"
+
+
+def test_what_data_json_writes_otherwise_than_the_job_holds_all_the_same() -> None:
+    fields = {
+        "classes": ["Na\u0308vus", "other"],
+        "titles": {"Na\u0308vus": "mole", "other": "all else"},
+        "card": {"contact": "Dr  A"},
+        "image_size": "32",
+    }
+    data = load_experiment("fedavg", data=fields).data
+    assert data.classes == ("N\u00e4vus", "other")
+    assert _exceptions([], None, fields, data) == ""
+    of_paper = load_experiment("fedperl_paper", data=fields).data
+    exceptions = _exceptions([], PAPER_JOBS["fedperl"], fields, of_paper)
+    assert exceptions == ", but image_size by the paper"
+    changes = ["data.card.contact=Dr B"]
+    changed = load_experiment("fedavg", changes, data=fields).data
+    assert changed.card == {"contact": "Dr B"}
+    assert fields["card"] == {"contact": "Dr  A"}, "as the file has it"
+    assert _exceptions(changes, None, fields, changed) == ", but card by --set"
 
 
 def test_no_change_gives_the_shipped_job() -> None:

@@ -330,7 +330,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if of_paper is not None:
         _note(options, _needs(of_paper, experiment, synthetic=not options.site_files))
     if data_fields:
-        exceptions = _exceptions(options.set, data_fields, experiment.data)
+        exceptions = _exceptions(options.set, of_paper, data_fields, experiment.data)
         text = (
             f"images as in {options.site_files / DATA_FILE}{exceptions}: "
             f"{_described(experiment.data)}"
@@ -339,25 +339,40 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     return experiment
 
 
-def _exceptions(changes: Sequence[str], data_fields: Mapping[str, Any], data: DataSpec) -> str:
+def _exceptions(
+    changes: Sequence[str],
+    of_paper: "PaperJob | None",
+    data_fields: Mapping[str, Any],
+    data: DataSpec,
+) -> str:
     """Return which fields of data.json do not hold, and what holds in their place; may be empty.
 
     Args:
         changes: ``--set KEY=VALUE``.
+        of_paper: the paper's settings that the job has; None: it has none.
         data_fields: of data.json.
         data: the job's.
     """
     keys = {change.partition("=")[0] for change in changes}
     in_job = data.model_dump(mode="json")
-    others = [name for name, value in data_fields.items() if in_job.get(name) != value]
-    of_options = [name for name in others if keys & {"data", f"data.{name}"}]
-    of_paper = [name for name in others if name not in of_options]
+    names_by_source: dict[str, list[str]] = {"--set": [], "the paper": []}
+    for name, value in data_fields.items():
+        # A value that nothing has replaced may be written otherwise than the job has it.
+        if in_job.get(name) == value:
+            continue
+        if any(_changes_field(key, name) for key in keys):
+            names_by_source["--set"].append(name)
+        elif of_paper and f"data.{name}" in of_paper.all_changes:
+            names_by_source["the paper"].append(name)
     exceptions = [
-        f"{', '.join(names)} by {source}"
-        for names, source in ((of_options, "--set"), (of_paper, "the paper"))
-        if names
+        f"{', '.join(names)} by {source}" for source, names in names_by_source.items() if names
     ]
     return f", but {' and '.join(exceptions)}" if exceptions else ""
+
+
+def _changes_field(key: str, name: str) -> bool:
+    """Return whether a key of ``--set`` changes a field of the images, or a part of it."""
+    return key in ("data", f"data.{name}") or key.startswith(f"data.{name}.")
 
 
 def _described(data: DataSpec) -> str:
