@@ -581,7 +581,7 @@ def test_resume_ignores_no_option(
     option: list[str], finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = refused(capsys, 2, "run", "--resume", finished, *option)
-    assert f"expected the run folder alone, found {option[0]}." in text
+    assert f"expected neither a job nor an option of a new run, found {option[0]}." in text
 
 
 def test_a_finished_run_is_left_as_it_is(

@@ -433,7 +433,7 @@ def _refuse_options_of_new_runs(options: argparse.Namespace) -> None:
         raise ConfigError(
             "fedward run --resume",
             "A run goes on with the settings it was started with; start a new one for others.",
-            expected="the run folder alone",
+            expected="neither a job nor an option of a new run",
             found=" and ".join(given),
         )
 
