@@ -196,8 +196,9 @@ def _add_label_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_meaning,
         metavar="LABEL=CLASS",
-        help="what labels of a CSV or names of folders mean: MEL=mel makes both one class, and "
-        "unknown= is no label. Needed for NaN, -1 and ?, and for labels that differ in case alone",
+        help="what labels of a CSV, names of folders or numbers of an npz file mean: MEL=mel makes "
+        "both one class, and unknown= is no label. Needed for NaN, -1 and ?, and for labels that "
+        "differ in case alone",
     )
     add(
         "--label-kind",
