@@ -377,6 +377,13 @@ def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
     assert experiment.options["rounds"] == 9
     assert experiment.synthetic is not None
     assert experiment.synthetic.labelled == 0.3
+    again = ["synthetic.labelled=0.1", "synthetic=null", "synthetic.labelled=0.3"]
+    again += ["data={image_size: 64}", "data.channels=1"]
+    fields = {"channels": 3, "image_size": 128}
+    experiment = load_experiment("ssfl", again, data=fields)
+    assert experiment.synthetic is not None
+    assert experiment.synthetic.labelled == 0.3
+    assert (experiment.data.image_size, experiment.data.channels) == (64, 1)
     assert before == {name: job().model_dump_json() for name, job in JOBS.items()}
 
 

@@ -292,7 +292,12 @@ def load_experiment(
         # The size that a paper prints is not that of the files, and its views are not proposed.
         for key in of_paper.all_changes:
             changed.pop(key, None)
-    named = dict(key_and_value(change) for change in changes)
+    named: dict[str, Any] = {}
+    for key, value in map(key_and_value, changes):
+        # Later changes win, also where one is of a part of another, so the last place counts.
+        named.pop(key, None)
+        named[key] = value
+        changed.pop(key, None)
     changed |= named
     experiment = changed_experiment(job, with_defaults_of_images(job, changed), clinical)
     refuse_without_effect(experiment, named)
