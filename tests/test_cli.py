@@ -391,6 +391,11 @@ def test_other_classes_are_of_another_data_set(tmp_path: Path) -> None:
     change = ["data.classes=[normal, pneumonia]"]
     assert load_experiment("fedavg", change).data.name == "images"
     assert load_experiment("fedavg", [*change, "data.name=chest"]).data.name == "chest"
+    whole = "data={classes: [normal, pneumonia], multi_label: true}"
+    assert load_experiment("fedavg", [whole]).data.name == "images"
+    assert load_experiment("fedavg", [whole]).key_metric == "auroc_macro"
+    assert load_experiment("fedavg", ["data.name=chest", whole]).data.name == "images"
+    assert load_experiment("fedavg", [whole, "data.name=chest"]).data.name == "chest"
     assert load_experiment("fedavg", ["data.image_size=64"]).data.name == "dermoscopy"
     job = tmp_path / "chest.json"
     job.write_text(load_experiment("fedavg", [*change, "data.name=chest"]).model_dump_json())

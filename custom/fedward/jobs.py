@@ -325,11 +325,26 @@ def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> N
 def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return changes of a job, with those that follow from other images than a shipped job's."""
     changed = dict(changes)
-    if is_shipped(job) and "data.classes" in changed:
-        changed.setdefault("data.name", "images")
-    if is_shipped(job) and changed.get("data.multi_label") is True:
+    of_images = _changes_of_images(changes)
+    if is_shipped(job) and "classes" in of_images and "name" not in of_images:
+        # A name from before a change of ``data`` as a whole would hold its place.
+        changed.pop("data.name", None)
+        changed["data.name"] = "images"
+    if is_shipped(job) and of_images.get("multi_label") is True:
         changed.setdefault("key_metric", SEVERAL_LABELS.key_metric)
     return changed
+
+
+def _changes_of_images(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return field of ``data`` -> value, of the changes that hold: ``data`` as a whole is one."""
+    fields: dict[str, Any] = {}
+    for key, value in changes.items():
+        if key == "data" and isinstance(value, Mapping):
+            # It replaces all that was changed before.
+            fields = dict(value)
+        elif key.startswith("data."):
+            fields[key.removeprefix("data.")] = value
+    return fields
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
