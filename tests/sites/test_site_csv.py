@@ -601,6 +601,22 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
         ({"kind": "manifest", "folder": ".", "minutes_per_label": math.inf}, "minutes_per_label"),
         (
+            {"kind": "manifest", "folder": ".", "labels": {"é": "MEL", "e\u0301": "NV"}},
+            "field labels: expected each key once, however it is written",
+        ),
+        (
+            {"kind": "npz", "file": "a.npz", "labels": {0: "MEL", "00": "NV"}},
+            "field labels: expected each key once, however it is written",
+        ),
+        (
+            {"kind": "manifest", "folder": ".", "subgroups": {"é": ["a"], "e\u0301": ["b"]}},
+            "field subgroups: expected each key once",
+        ),
+        (
+            {"kind": "npz", "file": "a.npz", "reading": {"classes": {"é": {}, "e\u0301": {}}}},
+            "field reading.classes: expected each key once",
+        ),
+        (
             {"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}},
             "field split: expected val",
         ),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,6 +13,8 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 
@@ -74,6 +76,16 @@ def _plain_name(value: str) -> str:
         raise ValueError("a plain name, without / and control characters")
     return value
 
+
+def _each_key_once(value: object, read: ValidatorFunctionWrapHandler) -> Any:
+    """Refuse a mapping of which two keys are read as one, as 0 and 00: one value would be lost."""
+    mapping = read(value)
+    if isinstance(value, Mapping) and len(mapping) < len(value):
+        raise ValueError("each key once, however it is written")
+    return mapping
+
+
+_EACH_KEY_ONCE = WrapValidator(_each_key_once)
 
 _Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 """A share of all, from 0 to 1."""
@@ -148,9 +160,9 @@ def _with_titles(columns: object) -> object:
 class Reading(_Fields):
     """How clinicians read the images that a job asks about (:mod:`fedward.annotation`)."""
 
-    classes: dict[Word, ClassWords] = {}
+    classes: Annotated[dict[Word, ClassWords], _EACH_KEY_ONCE] = {}
     """Class of the job -> its title and definition; other classes show their own name."""
-    columns: Annotated[dict[Word, str], BeforeValidator(_with_titles)] = {}
+    columns: Annotated[dict[Word, str], BeforeValidator(_with_titles), _EACH_KEY_ONCE] = {}
     """Columns of the CSV that are shown beside an image -> their titles; empty: the column's name.
 
     A list of columns is one without titles.
@@ -166,7 +178,7 @@ class Reading(_Fields):
     """
     repeat: _Fraction = 0.0
     """The share of a reader's questions that come again, unannounced, to check the reader."""
-    known: dict[str, str] = {}
+    known: Annotated[dict[str, str], _EACH_KEY_ONCE] = {}
     """Image of known class -> its class; mixed in unannounced, to check readers.
 
     Several findings are written with ``|`` between them. No run trains on the answers.
@@ -244,7 +256,7 @@ class ManifestSite(_SiteFile):
     manifest: Place = Path()
     """The CSV; unset: ``manifest.csv`` in the folder."""
     columns: Columns = Columns()
-    labels: dict[Word, Word] = {}
+    labels: Annotated[dict[Word, Word], _EACH_KEY_ONCE] = {}
     """The site's label -> the job's class; an empty class leaves the image unlabelled.
 
     A label that is not named here must be a class itself.
@@ -266,6 +278,7 @@ class ManifestSite(_SiteFile):
         dict[Word, dict[str, tuple[str, ...]]],
         BeforeValidator(cells_by_group),
         AfterValidator(_countable),
+        _EACH_KEY_ONCE,
     ] = {}
     """Column -> its groups, by which right answers to test images are counted.
 
@@ -324,7 +337,7 @@ class NpzSite(_SiteFile):
 
     kind: Literal["npz"]
     file: Place
-    labels: dict[int, Word] = {}
+    labels: Annotated[dict[int, Word], _EACH_KEY_ONCE] = {}
     """Number in the file -> the job's class; an empty class leaves the image unlabelled.
 
     It must be set, because numbers do not say what they mean.
