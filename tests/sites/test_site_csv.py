@@ -600,6 +600,7 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "annotation": "doctor"}, "annotation"),
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
         ({"kind": "manifest", "folder": ".", "minutes_per_label": math.inf}, "minutes_per_label"),
+        ({"kind": "manifest", "folder": ".", "minutes_per_label": 1e300}, "expected 10000 or less"),
         (
             {"kind": "manifest", "folder": ".", "labels": {"é": "MEL", "e\u0301": "NV"}},
             "field labels: expected each key once, however it is written",

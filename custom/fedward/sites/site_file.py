@@ -218,7 +218,7 @@ class _SiteFile(_Fields):
     """How a picture becomes a square: squashed, or its central square cut out (``crop``)."""
     annotation: Annotation = "none"
     """Who answers a job that asks for labels."""
-    minutes_per_label: float | None = Field(None, ge=0.0, allow_inf_nan=False)
+    minutes_per_label: float | None = Field(None, ge=0.0, le=10_000.0)
     """What an answer costs here, for the report; unset: not reported."""
     wait_for_labels: float = Field(0.0, ge=0.0)
     """Seconds that a round waits for labels it has just asked for.
