@@ -180,6 +180,11 @@ def test_hidden_files_describe_no_site(tmp_path):
     assert named_sites(tmp_path) == ["site-1"]
 
 
+def test_a_folder_describes_no_site(tmp_path):
+    make_files(tmp_path, "site-1.yaml", "old.yaml/site-2.yaml", "older.yml/site-3.yaml")
+    assert named_sites(tmp_path) == ["site-1"]
+
+
 def test_no_site_file_is_passed_over_for_the_letters_of_its_ending(tmp_path):
     make_files(tmp_path, "site-1.yaml", "site-2.YAML", "site-3.yml", "site-4.Yml", "notes.txt")
     with pytest.raises(ConfigError, match=r"found site-2\.YAML, site-3\.yml, site-4\.Yml\."):

@@ -502,10 +502,11 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
 def site_files(folders: Sequence[Path]) -> list[str]:
     """Return the sorted names of all site files in the folders, without those of no site.
 
-    Hidden files are none, such as ``._site-1.yaml``, in which macOS keeps attributes.
+    Hidden files are none, such as ``._site-1.yaml``, in which macOS keeps attributes. A folder is
+    none, whatever its name.
     """
-    names = [path.name for folder in folders for path in folder.glob("[!.]*.yaml")]
-    return sorted(name for name in names if name not in NOT_SITE_FILES)
+    paths = [path for folder in folders for path in folder.glob("[!.]*.yaml") if not path.is_dir()]
+    return sorted(path.name for path in paths if path.name not in NOT_SITE_FILES)
 
 
 def kit_site(site_file: Path) -> str | None:
@@ -535,7 +536,7 @@ def named_sites(folder: Path) -> list[str]:
     ignored_files = [
         path.name
         for path in folder.glob("[!.]*")
-        if path.suffix != ".yaml" and path.suffix.lower() in (".yml", ".yaml")
+        if path.suffix != ".yaml" and path.suffix.lower() in (".yml", ".yaml") and not path.is_dir()
     ]
     if ignored_files:
         raise ConfigError(
