@@ -941,7 +941,7 @@ def test_a_file_where_a_folder_is_to_be_is_a_sentence(
     file = tmp_path / "run"
     file.write_text("a file")
     for folder in (file, file / "below"):
-        text = refused(capsys, 1, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
+        text = refused(capsys, 1, "jobs", folder, "--only", "fedavg")
         assert text == (
             f"fedward: {file}: expected a folder, or a place for one, found a file of that name. "
             "Name a folder, or rename the file.\n"

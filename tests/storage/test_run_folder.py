@@ -324,6 +324,12 @@ def test_a_folder_with_other_files_of_sites_is_no_new_one(tmp_path, name):
         refuse_results(tmp_path)
 
 
+def test_a_file_is_no_new_folder(tmp_path):
+    (tmp_path / "run").write_text("of somebody")
+    with pytest.raises(RunError, match="expected a new or empty folder, found a file"):
+        refuse_results(tmp_path / "run")
+
+
 def test_a_folder_of_decoded_images_alone_is_a_new_one(tmp_path):
     (tmp_path / "sites" / "site-1" / "cache").mkdir(parents=True)
     (tmp_path / "sites" / "site-2").mkdir()

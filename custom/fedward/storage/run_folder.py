@@ -480,17 +480,20 @@ def refuse_results(path: Path) -> None:
     whole, and images that were decoded before the run.
 
     Raises:
-        RunError: the folder holds other files.
+        RunError: the folder holds other files, or is a file itself.
     """
     if not path.exists():
         return
+    another = f"Name another folder with {option('out')}."
+    expected = "a new or empty folder"
+    if not path.is_dir():
+        raise RunError(f"run folder {path}", another, expected=expected, found="a file")
     for entry in path.iterdir():
         if not entry.name.endswith(".partial") and not _holds_caches_alone(entry):
             raise RunError(
                 f"run folder {path}",
-                f"Name another folder with {option('out')}. {option('resume', True)} continues a "
-                "run that has not finished.",
-                expected="a new or empty folder",
+                f"{another} {option('resume', True)} continues a run that has not finished.",
+                expected=expected,
                 found="files in it",
             )
 
