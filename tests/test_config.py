@@ -55,6 +55,7 @@ def refusal(raw: Any) -> str:
             "labelled_sites=[2, 11] must be numbers from 1 to synthetic.sites=10",
         ),
         ({"method": "ssfl", "synthetic": {"labelled_sites": []}}, "must be numbers from 1"),
+        ({"method": "ssfl", "synthetic": {"places": []}}, "places=[] must be numbers from 1 to 10"),
         (
             {"method": "ssfl", "synthetic": {"labelled_sites": [2], "isolated": True}},
             "both choose the sites with labels",

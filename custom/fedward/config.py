@@ -201,6 +201,13 @@ class SyntheticData(_Frozen):
 
     In the paper of FedPerl, "few labelled clients" are its clients 1 and 9, here 2 and 10."""
 
+    @field_validator("places")
+    @classmethod
+    def _some_place(cls, places: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if places == ():
+            raise ValueError("places=[] must be numbers from 1 to 10")
+        return places
+
     @model_validator(mode="after")
     def _one_choice_of_labelled_sites(self) -> "SyntheticData":
         numbers = self.labelled_sites
