@@ -57,6 +57,13 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "synthetic": {"labelled_sites": []}}, "must be numbers from 1"),
         ({"method": "ssfl", "synthetic": {"places": []}}, "places=[] must be numbers from 1 to 10"),
         (
+            {
+                "method": "ssfl",
+                "data": {"classes": ["é", "b"], "titles": {"é": "x", "e\u0301": "y"}},
+            },
+            "data.titles: a class has two titles",
+        ),
+        (
             {"method": "ssfl", "synthetic": {"labelled_sites": [2], "isolated": True}},
             "both choose the sites with labels",
         ),

@@ -130,7 +130,10 @@ class DataSpec(_Frozen):
     def _titles_of_classes(
         cls, titles: Mapping[str, str], info: ValidationInfo
     ) -> Mapping[str, str]:
-        titles = {composed(name): title for name, title in titles.items()}
+        written = titles
+        titles = {composed(name): title for name, title in written.items()}
+        if len(titles) < len(written):
+            raise ValueError("a class has two titles")
         classes = info.data.get("classes", titles)
         others = {name: title for name, title in titles.items() if name not in classes}
         # A job with classes of its own may have been made from one with the default ones.
