@@ -299,6 +299,7 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
         (["a", "///"] * 30, "'///'"),
         (["a"] * 45 + ["b"] * 15, "1 of 2 with fewer, as b with 9"),
         (["a", "Server"] * 30, "'Server'"),
+        (["a", "b" * 300] * 30, "found 'bbb"),
         ([f"image {index}" for index in range(60)], "found 60 of 60 with fewer, as image-0 with 1"),
     ],
 )

@@ -33,6 +33,8 @@ _MANY_DISPLACED = 0.1
 """Share of the images above which those that are displaced are no side issue."""
 _MOST_NAMED = 5
 """Sites that a note names."""
+_LONGEST_NAME = 200
+"""Characters of a site's name: a file's may have 255, with its endings."""
 AT_LEAST = 10
 """Training images that each site must have."""
 
@@ -526,7 +528,7 @@ def _site_names(values: Collection[str]) -> dict[str, str]:
 
     Raises:
         ConfigError: there are fewer than two values, two of them differ in case alone or give the
-            same name, or a name is empty or that of another kind of file.
+            same name, or a name is empty, that of another kind of file, or too long for a file's.
     """
     _refuse_spellings_of_one(values)
     name_of = {value: _site_name(value) for value in sorted(set(values), key=natural)}
@@ -571,7 +573,7 @@ def _refuse_unusable_names(name_of: Mapping[str, str]) -> None:
     unusable = [
         " beside ".join(texts)
         for name, texts in values_by_name.items()
-        if len(texts) > 1 or name in reserved
+        if len(texts) > 1 or name in reserved or len(name) > _LONGEST_NAME
     ]
     if unusable:
         raise ConfigError(
