@@ -121,6 +121,22 @@ def test_the_models_of_single_sites_are_their_owners_alone(tmp_path):
     assert stat.S_IMODE((tmp_path / "models").stat().st_mode) == 0o700
 
 
+def test_a_model_that_cannot_be_removed_is_no_silent_one(tmp_path, monkeypatch):
+    models = SiteModels(tmp_path / "models")
+    models.clear()
+    models.put("hospital-a", 1, MODEL)
+
+    def refusing(path, **_):
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.unlink", refusing)
+        with pytest.raises(PermissionError):
+            models.clear()
+    models.clear()
+    assert not (tmp_path / "models").exists()
+
+
 def test_an_interrupted_round_is_forgotten(tmp_path):
     models = SiteModels(tmp_path)
     models.put("s", 1, {"w": torch.tensor(1.0)})

@@ -233,8 +233,13 @@ class SiteModels(Mapping[str, State]):
                 self.forget(site, old_round)
 
     def clear(self) -> None:
-        """Remove all models, so that a finished run holds no model of a single hospital."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove all models, so that a finished run holds no model of a single hospital.
+
+        Raises:
+            OSError: some cannot be removed.
+        """
+        if self._folder.exists():
+            shutil.rmtree(self._folder)
         self._rounds.clear()
 
     def __getitem__(self, site: str) -> State:
