@@ -10,7 +10,7 @@ from fedward.label_kinds import ONE_LABEL
 from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
 from fedward.sites.facts import read_facts
-from fedward.sites.npz import load_npz, read_split, site_images
+from fedward.sites.npz import check_layout, load_npz, read_split, site_images
 from fedward.sites.site_file import read_site_file
 from fedward.sites.stored_images import JoinedImages, StoredImages
 
@@ -106,6 +106,29 @@ def test_all_that_names_an_image_names_it_alike(tmp_path, fields):
     }
     assert pixels.keys() == own.keys() == read_facts(file, SPEC.classes, ONE_LABEL).keys()
     assert all(np.array_equal(pixels[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_an_image_in_two_splits_is_refused(tmp_path, joined):
+    """Where the file has no splits of its own, they are parts of one array."""
+    arrays = write(tmp_path)
+    images = {"images": arrays["train_images"], "labels": arrays["train_labels"]}
+    np.savez(tmp_path / "toy.npz", **images)
+    path = site(tmp_path, indices={"train": [0, 1, 2, 3], "val": [4, 3]}, joined=joined)
+    found = r"field indices\.val: expected other images than those of train, found 3 in both"
+    with pytest.raises(DataError, match=found):
+        load_site(path, SPEC)
+    with pytest.raises(DataError, match=found):
+        check_layout(read_site_file(path), ONE_LABEL)
+
+
+def test_an_index_of_no_image_is_known_before_an_image_is_read(tmp_path):
+    write(tmp_path)
+    file = read_site_file(site(tmp_path, indices={"test": [24]}))
+    with pytest.raises(DataError, match=r"field indices\.test: expected different numbers from 0"):
+        check_layout(file, ONE_LABEL)
+
+
 
 
 def test_a_joined_file_without_labels_is_refused_plainly(tmp_path):

@@ -1,7 +1,7 @@
 """A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays by split."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     Sample ids are those of :func:`site_images`.
     """
     arrays = _used_arrays(file, spec.label_kind)
-    wanted = {split: _wanted(file, split, labels) for split, (_, labels) in arrays.items()}
+    wanted = _wanted(file, arrays)
     total = sum(map(len, wanted.values()))
     # All of them at once: there is no memory for a second copy of a large file's images.
     pixels = np.empty((total, spec.image_size, spec.image_size, spec.channels), np.uint8)
@@ -77,11 +77,12 @@ def site_images(
     a site's splits are other ones than the file's.
 
     Raises:
-        DataError: the arrays of some splits cannot be used.
+        DataError: the arrays of some splits cannot be used, or an index of the site file is wrong.
     """
-    for split, (images, labels) in _used_arrays(file, label_kind).items():
-        wanted = _wanted(file, split, labels)
-        yield images, {index: _sample_id(file, split, index) for index in wanted}
+    arrays = _used_arrays(file, label_kind)
+    for split, indices in _wanted(file, arrays).items():
+        images, _ = arrays[split]
+        yield images, {index: _sample_id(file, split, index) for index in indices}
 
 
 def _sample_id(file: NpzSite, split: str, index: int) -> str:
@@ -95,12 +96,13 @@ def usable_rows(file: NpzSite, spec: "DataSpec") -> list[Row]:
     :func:`load_npz` returns the same rows, and names no part of those whose images are blank.
 
     Raises:
-        DataError: the arrays of some splits cannot be used.
+        DataError: the arrays of some splits cannot be used, or an index of the site file is wrong.
     """
     rows: list[Row] = []
-    for split, (_, labels) in _used_arrays(file, spec.label_kind).items():
-        wanted = _wanted(file, split, labels)
-        usable, _ = _labelled_rows(file, split, wanted, labels, spec)
+    arrays = _used_arrays(file, spec.label_kind)
+    for split, indices in _wanted(file, arrays).items():
+        _, labels = arrays[split]
+        usable, _ = _labelled_rows(file, split, indices, labels, spec)
         rows += usable.values()
     return rows
 
@@ -234,10 +236,10 @@ def check_layout(file: NpzSite, label_kind: "LabelKind") -> None:
     """Refuse a file that :func:`load_npz` would refuse, without reading an image.
 
     Raises:
-        DataError: its arrays cannot be read, or do not fit each other or the job; the text has all
-            that is wrong.
+        DataError: its arrays cannot be read, or do not fit each other or the job, and the text has
+            all that is wrong; or an index of the site file is wrong.
     """
-    _used_arrays(file, label_kind)
+    _wanted(file, _used_arrays(file, label_kind))
 
 
 def labels_in(file: NpzSite) -> int:
@@ -404,11 +406,35 @@ def _described(array: StoredArray) -> str:
     return f"{kind} {array.shape}"
 
 
-def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
-    """Return the indices of the site's images in a split."""
-    if file.indices is not None:
-        return _checked_indices(file, split, len(labels))
-    return list(range(len(labels)))
+def _wanted(
+    file: NpzSite, arrays: Mapping[str, tuple[ImagesOnDisk, Labels]]
+) -> dict[str, list[int]]:
+    """Return split -> indices of the site's images in its arrays.
+
+    Raises:
+        DataError: an index is listed twice, also in two splits of the same array, or is that of no
+            image.
+    """
+    wanted: dict[str, list[int]] = {}
+    split_of: dict[tuple[str, int], str] = {}
+    """Name of an array and an index in it -> the split that it is in."""
+    for split, (images, labels) in arrays.items():
+        if file.indices is None:
+            wanted[split] = list(range(len(labels)))
+            continue
+        wanted[split] = _checked_indices(file, split, len(labels))
+        array = images.name if isinstance(images, StoredImages) else ""
+        for index in wanted[split]:
+            other = split_of.setdefault((array, index), split)
+            if other != split:
+                raise DataError(
+                    f"site {file.site}, field indices.{split}",
+                    "Leave each index in one split: results on known images say nothing about new "
+                    "ones.",
+                    expected=f"other images than those of {other}",
+                    found=f"{index} in both",
+                )
+    return wanted
 
 
 def _checked_indices(file: NpzSite, split: str, images: int) -> list[int]:

@@ -62,7 +62,7 @@ class StoredArray:
 
     def __init__(self, path: Path, name: str, where: str) -> None:
         self._path = path
-        self._name = name
+        self.name = name
         self._where = where
         with self._open() as (_, self.shape, self._by_column, self.dtype):
             pass
@@ -85,13 +85,13 @@ class StoredArray:
             Exception: it cannot be read, as for the header.
         """
         with np.load(self._path, allow_pickle=False) as arrays:
-            return np.asarray(arrays[f"{self._name}.npy"])
+            return np.asarray(arrays[f"{self.name}.npy"])
 
     @contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
         """Yield the array's file behind its header; shape, order by columns, and type."""
-        with zipfile.ZipFile(self._path) as archive, archive.open(f"{self._name}.npy") as file:
-            if archive.getinfo(f"{self._name}.npy").compress_type not in _COMPRESSIONS:
+        with zipfile.ZipFile(self._path) as archive, archive.open(f"{self.name}.npy") as file:
+            if archive.getinfo(f"{self.name}.npy").compress_type not in _COMPRESSIONS:
                 raise ValueError("the array is compressed in another way than NumPy's")
             version = np.lib.format.read_magic(file)
             if version == (1, 0):
