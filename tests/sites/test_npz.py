@@ -129,6 +129,11 @@ def test_an_index_of_no_image_is_known_before_an_image_is_read(tmp_path):
         check_layout(file, ONE_LABEL)
 
 
+def test_a_fault_of_arrays_without_a_split_names_none(tmp_path):
+    arrays = write(tmp_path)
+    np.savez(tmp_path / "toy.npz", **arrays, labels=arrays["train_labels"])
+    with pytest.raises(DataError, match=r"site site-1, [^ ]*toy\.npz: expected .* no array images"):
+        load_site(site(tmp_path, joined=True, indices={"train": [0]}), SPEC)
 
 
 def test_a_joined_file_without_labels_is_refused_plainly(tmp_path):

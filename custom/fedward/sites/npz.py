@@ -203,7 +203,9 @@ def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Lab
     for name in _labels(file):
         prefix = name.removesuffix("labels")
         split = prefix.rstrip("_")
-        where = f"site {file.site}, {file.file}, {split}"
+        where = f"site {file.site}, {file.file}"
+        if split:
+            where = f"{where}, {split}"
         try:
             images, labels = read_arrays(file.file, [prefix], where)
             labels = _in_kind(labels, label_kind)
