@@ -1017,7 +1017,7 @@ def test_a_disk_that_fills_during_a_run_is_one_message_with_the_command_to_go_on
     message, command = text.splitlines()
     assert message.startswith(f"fedward: {folder}")
     assert message.endswith(
-        ": expected a place that can be read and written, found No space left on device. "
+        ": expected a place that can be read and written, found no space left on device. "
         "Make room there; finished rounds are kept. Continue with"
     )
     assert command == f"fedward run --resume {folder}"

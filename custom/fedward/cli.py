@@ -18,6 +18,7 @@ from fedward.errors import (
     Terminated,
     did_you_mean,
     interruption,
+    reason_of_system,
     terminated,
 )
 from fedward.terminal import complain, printing_safely, read_numbers
@@ -237,7 +238,7 @@ def _explained(error: OSError, options: argparse.Namespace) -> FedwardError:
     return FedwardError(
         str(place or "standard output"),
         expected="a place that can be read and written",
-        found=error.strerror or str(error),
+        found=reason_of_system(error),
         remedy=remedy,
     )
 

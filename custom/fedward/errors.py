@@ -278,7 +278,10 @@ _REASONS = {
 def reason_of(error: Exception) -> str:
     """Return why something could not be read, in words for people who did not write the code."""
     if isinstance(error, OSError) and error.strerror:
-        return _reason_of_system(error, error.strerror)
+        suggestion = ""
+        if isinstance(error, FileNotFoundError):
+            suggestion = did_you_mean_file(Path(error.filename))
+        return f"{reason_of_system(error)}{suggestion}"
     for kind, reason in _REASONS.items():
         if isinstance(error, kind):
             return reason
@@ -293,14 +296,13 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _reason_of_system(error: OSError, message: str) -> str:
-    """Return the operating system's message, without the number of the error."""
+def reason_of_system(error: OSError) -> str:
+    """Return the operating system's message as a part of a sentence; it names no file."""
     if isinstance(error, IsADirectoryError):
         return "a folder"
-    reason = message[:1].lower() + message[1:]
-    if isinstance(error, FileNotFoundError):
-        reason += did_you_mean_file(Path(error.filename))
-    return reason
+    if error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__
 
 
 class Terminated(KeyboardInterrupt):

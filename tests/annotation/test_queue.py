@@ -452,7 +452,7 @@ def test_a_queue_on_a_disk_that_fails_is_not_replaced(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.lstat", failing)
-        with pytest.raises(DataError, match=rf"{NAME}.*found Input/output error"):
+        with pytest.raises(DataError, match=rf"{NAME}.*found input/output error"):
             Queue(clinic.queue.folder)
     assert Queue(clinic.queue.folder).labels() == {"s00": "MEL"}
 

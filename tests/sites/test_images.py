@@ -464,7 +464,7 @@ def test_all_files_bad_is_an_empty_cache(files, tmp_path):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError(errno.EIO, "Input/output error"), "found input/output error"),
         (MemoryError(), "too little memory"),
     ],
 )
@@ -519,7 +519,9 @@ def test_a_cache_that_cannot_be_written_is_named(files, tmp_path):
 
 def test_an_image_that_has_vanished_is_no_full_disk(files, tmp_path):
     files[3].unlink()
-    with pytest.raises(DataError, match=r"site s, image files: .*No such file.*Connect") as caught:
+    with pytest.raises(
+        DataError, match=r"site s, image files: .*found no such file.*Connect"
+    ) as caught:
         decode_files(files, 16, 3, tmp_path / "cache", "s")
     assert "3.png" not in str(caught.value)
 

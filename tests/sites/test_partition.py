@@ -101,7 +101,7 @@ def test_read_skin_groups_an_image_without_lesion_alone(tmp_path):
 def test_what_is_no_skin_data_set_is_refused_in_its_own_terms(tmp_path):
     (tmp_path / "m.csv").write_text("sample_id,image\n")
     for name, place, found in (
-        ("none.csv", "", "No such file"),
+        ("none.csv", "", "found no such file"),
         ("m.csv", ", line 1", "missing: diagnosis"),
     ):
         with pytest.raises(

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedward import private
 from fedward.annotation import times
 from fedward.disk import replacing
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of_system
 
 NAME = "queue.sqlite"
 """Name of the file."""
@@ -174,7 +174,7 @@ class Database:
                     self._make()
                 self._open()
         except OSError as error:
-            raise self._unusable(error.strerror or str(error), _ALLOW) from None
+            raise self._unusable(reason_of_system(error), _ALLOW) from None
 
     def _make(self) -> None:
         """Write a queue without a question, whole or not at all.
@@ -226,7 +226,7 @@ class Database:
             remedy = _LOST if is_there(self.path.parent) else _RESTORE
             raise self._unusable("no such file", remedy) from None
         except OSError as error:
-            raise self._unusable(error.strerror or str(error), _ALLOW) from None
+            raise self._unusable(reason_of_system(error), _ALLOW) from None
         if is_empty:
             raise self._unusable("a file without content", _LOST)
 

@@ -466,7 +466,11 @@ def _why(error: Exception, path: Path) -> str:
         return f"a file that is not one of {_ALL_FORMATS}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
-    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    words = str(error) or type(error).__name__
+    of_system = getattr(error, "strerror", None)
+    if of_system:
+        # The system begins it as a sentence of its own.
+        words = f"{of_system[0].lower()}{of_system[1:]}"
     return words if _kind(error) is Unreadable else f"a damaged file ({words})"
 
 

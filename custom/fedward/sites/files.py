@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedward.errors import reason_of_system
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.dicom_header import begins_as_dicom, object_without_picture
 from fedward.terminal import on_one_line
@@ -149,7 +150,8 @@ def locate(folder: Path, name: str) -> Path:
             found = "a folder without DICOM files" if path.is_dir() else "none"
             raise BadRow(f"expected an image file, found {found} at {name!r}")
     except OSError as error:
-        raise BadRow(f"expected an image file at {name!r}, found {error.strerror}") from None
+        reason = reason_of_system(error)
+        raise BadRow(f"expected an image file at {name!r}, found {reason}") from None
     return path
 
 

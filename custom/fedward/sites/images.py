@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from fedward.disk import PRIVATE, make_folder
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of_system
 from fedward.sites import caches
 from fedward.sites.data import Decoded, Failure
 from fedward.sites.decoding import (
@@ -174,7 +174,7 @@ def decode_files(
             "Connect the disk or share that they are on, and try again.",
             expected="all that were there a moment ago",
             # Without the path: names of files may be those of persons.
-            found=error.strerror or type(error).__name__,
+            found=reason_of_system(error),
         ) from None
     try:
         make_folder(cache, PRIVATE)
@@ -190,7 +190,7 @@ def decode_files(
             f"site {site}, cache {cache}",
             "Make room on its disk.",
             expected="room to write",
-            found=error.strerror or type(error).__name__,
+            found=reason_of_system(error),
         ) from None
     return content.decoded(len(paths))
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of_system
 from fedward.sites.data import Rejected
 from fedward.sites.files import read_content
 from fedward.text import composed, count
@@ -174,7 +174,7 @@ def _decode(path: Path, where: str) -> tuple[str, str]:
             where,
             "Fix the path in the site file.",
             expected="a CSV file",
-            found=error.strerror or str(error),
+            found=reason_of_system(error),
         ) from None
     if content.startswith(_WORKBOOKS):
         raise DataError(

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fedward import private
 from fedward.annotation.records import Decision, Request
 from fedward.annotation.rules import Rules
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, reason_of_system
 from fedward.terminal import one_line
 from fedward.text import count
 
@@ -138,7 +138,7 @@ def appears_whole(path: Path) -> Iterator[Path]:
             private.shut(Path(temporary))
             os.rename(target, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = reason_of_system(error)
         raise DataError(
             f"The export {path} cannot be written ({reason})", "Name another place, or make room."
         ) from None

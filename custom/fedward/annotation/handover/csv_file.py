@@ -6,7 +6,7 @@ from typing import Any
 from fedward.annotation.handover.content import Content
 from fedward.annotation.handover.returned import require_file
 from fedward.annotation.records import Refused, Return, Returned
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of_system
 from fedward.sites.table import read_table
 from fedward.spreadsheet import ENCODING, as_it_was, write_rows
 
@@ -63,7 +63,7 @@ def read(path: Path) -> Return:
         require_file(path)
     except OSError as error:
         raise DataError(
-            f"returned file {path}", _REMEDY, expected="a CSV file", found=f"{error.strerror}"
+            f"returned file {path}", _REMEDY, expected="a CSV file", found=reason_of_system(error)
         ) from None
     try:
         records, rejected = read_table(path, ("sample_id", "label"), "annotation")

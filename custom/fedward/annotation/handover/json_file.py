@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.annotation.handover.returned import require_file
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of_system
 
 
 def read_json(path: Path, kind: type, expected: str) -> Any:
@@ -23,7 +23,7 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
         require_file(path)
         content = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise _not_expected(path, expected, error.strerror or str(error)) from None
+        raise _not_expected(path, expected, reason_of_system(error)) from None
     except (ValueError, RecursionError) as error:
         raise _not_expected(path, expected, f"{type(error).__name__}: {error}") from None
     if not isinstance(content, kind):

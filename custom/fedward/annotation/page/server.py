@@ -11,7 +11,7 @@ from flask import Flask
 
 from fedward import private
 from fedward.annotation.page.connections import Handler, Server
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of_system
 
 _SHORTEST_TOKEN = 32
 """Letters of a token that may be used again; a shorter one is damaged."""
@@ -70,7 +70,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason_of_system(error) if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"fedward annotate cannot listen on port {port} of {host} ({reason})",
             "Name another with --port, or --port 0 for any free one.",

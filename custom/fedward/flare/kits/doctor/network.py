@@ -12,7 +12,7 @@ import ssl
 from cryptography import x509
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of_system
 from fedward.flare.kits.disks import is_full
 from fedward.flare.kits.doctor.certificates import common_name
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
@@ -172,7 +172,7 @@ def _closed_port(kit: Kit, error: OSError) -> Row:
     return failed(
         "port",
         expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
-        found=error.strerror or str(error),
+        found=reason_of_system(error),
         remedy=(
             "If the connection was refused, check that the server runs and that this is its port. "
             "If it timed out, have the firewall let connections out to this port."
@@ -200,7 +200,7 @@ def _tls(kit: Kit) -> list[Row]:
             failed(
                 _TLS,
                 expected="a server that accepts the kit's certificate",
-                found=getattr(error, "reason", None) or error.strerror or str(error),
+                found=getattr(error, "reason", None) or reason_of_system(error),
                 remedy=(
                     "Ask for a new kit if this one has expired or is of another provisioning than "
                     "the server. Otherwise check that a FLARE server listens at this port."
