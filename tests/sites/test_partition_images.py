@@ -720,6 +720,15 @@ def test_one_thumbnail_does_not_decide_the_proposed_size(tmp_path):
     assert read_folder(tmp_path).data_spec()["image_size"] == 40
 
 
+@pytest.mark.parametrize("colours", [4, 15])
+def test_images_of_all_classes_decide_whether_a_data_set_is_grey(tmp_path, colours):
+    for number in range(16):
+        picture(tmp_path / "a" / f"{number}.png", number, grey=True)
+    for number in range(colours):
+        picture(tmp_path / "b" / f"{number}.png", number)
+    assert read_folder(tmp_path).channels == 3
+
+
 def test_images_at_no_site_are_counted_by_reason(tmp_path):
     rows = ["image,label,patient,place"]
     for number in range(120):

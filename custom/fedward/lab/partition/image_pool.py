@@ -323,8 +323,8 @@ def _size_and_channels(folder: Path, names: Sequence[str], rendering: Rendering)
     first_problem = ""
     holds_several = False
     hidden: dict[Path, Window] = {}
-    step = max(1, len(names) // _LOOKED_AT)
-    for name in names[::step][:_LOOKED_AT]:
+    number = min(len(names), _LOOKED_AT)
+    for name in [names[place * len(names) // number] for place in range(number)]:
         try:
             with naming_window(folder / name, rendering):
                 _, image = next(open_parts(folder / name, rendering, neighbours=True))
