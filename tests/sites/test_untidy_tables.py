@@ -213,6 +213,15 @@ def test_a_path_of_several_images_is_refused_with_these(tmp_path):
             ImageFinder(tmp_path).find(cell)
 
 
+def test_a_path_back_from_behind_a_link_names_what_the_system_finds(tmp_path):
+    for place, name in enumerate(("x.png", "a/x.png", "a/b/1.png")):
+        write_image(tmp_path / name, place)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    assert (tmp_path / "link/../x.png").samefile(tmp_path / "a/x.png")
+    assert ImageFinder(tmp_path).find("link/../x.png") == "a/x.png"
+    assert ImageFinder(tmp_path).find("link/1.png") == "link/1.png"
+
+
 FOLDERS = st.lists(st.sampled_from(["a", "A", "b", "p 7", "w"]), min_size=0, max_size=3)
 FILES = st.sampled_from(["1.png", "1.PNG", "2.png", "1.2.3"])
 PATHS = st.builds(lambda folders, file: "/".join([*folders, file]), FOLDERS, FILES)

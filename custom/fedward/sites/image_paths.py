@@ -145,12 +145,15 @@ class ImageFinder:
             if Path(name).is_relative_to(root):
                 name = Path(name).relative_to(root).as_posix()
         try:
-            locate(self.folder, name)
+            image = locate(self.folder, name)
         except BadRow as problem:
             first_problem = problem
         else:
             # A path may lead out of the folder and in again.
             path = posixpath.normpath(posixpath.join(self._root.as_posix(), name))
+            if ".." in name.split("/"):
+                # Behind a link, .. is the folder above that which the link leads to.
+                path = image.as_posix()
             return _Match(posixpath.relpath(path, self._root.as_posix()))
         name = _QUERY.sub(r"\1", name)
         for spelling in dict.fromkeys((name, unquote(name))):
