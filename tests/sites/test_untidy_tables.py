@@ -4,6 +4,7 @@ import argparse
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from unicodedata import normalize
 
@@ -463,6 +464,15 @@ def test_rows_with_none_or_two_exclusive_classes_are_named(images, tmp_path):
     pool = read_csv(table, images, CsvOptions(findings=columns, choices=LabelChoices(kind="one")))
     assert len(pool.labels) == 18
     assert [image.origin.line for image in pool.left_out] == list(range(20, 58))
+
+
+def test_a_table_of_which_no_row_is_used_says_why(images, tmp_path):
+    table = one_hot(tmp_path / "t.csv", ["1,1,0"] * 20)
+    columns = ("MEL", "NV", "UNK")
+    options = CsvOptions(findings=columns, choices=LabelChoices(kind="one"))
+    for classes in ((), columns):
+        with pytest.raises(DataError, match="20 of 20 that cannot: none or several of the classes"):
+            read_csv(table, images, replace(options, classes=classes))
 
 
 CHEXPERT = ["1.0,,", "-1.0,0.0,", "0.0,1.0,", ",,", ",-1.0,1.0"]

@@ -127,7 +127,9 @@ def read_csv(path: Path, folder: Path, options: CsvOptions = NO_OPTIONS, *, faul
     has_images = False
     with faults.noted():
         remedy = " ".join([_remedy(table, rows.finder), *encoding_notes])
-        refuse_many(f"{path}", rows.unusable_rows(), table.total, remedy)
+        # Where all are left out, it does not matter that nothing is wrong with some of them.
+        unusable = rows.unusable_rows() if rows.images else rows.left_out_rows()
+        refuse_many(f"{path}", unusable, table.total, remedy)
         has_images = True
     # What must be decided leaves a pool. Without images there is none that says anything.
     if not has_images:
