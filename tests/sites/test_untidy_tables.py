@@ -1075,6 +1075,14 @@ def test_the_likeliest_column_of_images_names_some(images, tmp_path, capsys):
     assert "image=Bild" in command
 
 
+@pytest.mark.parametrize("ending", [".png", ".dcm", ".nii.gz", ".NII"])
+def test_images_elsewhere_are_known_by_their_endings(tmp_path, ending):
+    rows = [f"{number}{ending},{KINDS[number % 2]}" for number in range(20)]
+    table = write_table(tmp_path / "t.csv", "scan,diagnosis", rows)
+    with pytest.raises(DataError, match="columns than these: --columns image=scan label=diagnosis"):
+        read_csv(table, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "found"), [("ww", r"nothing there \(did you mean w\?\)"), ("t.csv", "a file")]
 )

@@ -20,6 +20,7 @@ from fedward.sites.any_csv import (
     well_known_columns,
 )
 from fedward.sites.decoding import ENDINGS, BadRow
+from fedward.sites.files import DICOM_ENDINGS
 from fedward.sites.image_paths import ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.patient_words import ATTRIBUTE_WORDS
@@ -30,6 +31,8 @@ from fedward.text import composed
 
 _LOOKED_AT = 50
 """Rows by which a column of images is recognised."""
+_ENDINGS = (*ENDINGS, *DICOM_ENDINGS, ".nii", ".nii.gz")
+"""How the names of images, DICOM files and volumes end, in lower case."""
 _MOST_CLASSES = 30
 """Different values that a column of labels has at most, to be recognised as one."""
 _WORDS_OF_LABELS = frozenset(
@@ -246,7 +249,7 @@ def _like_images(finder: ImageFinder, records: Sequence[Record], column: str) ->
 
 def _has_ending(cell: str) -> bool:
     """Return whether a cell ends as the names of images do."""
-    return PurePosixPath(cell).suffix.lower() in ENDINGS
+    return cell.lower().endswith(_ENDINGS)
 
 
 def _names_image(finder: ImageFinder, cell: str) -> bool:
