@@ -16,7 +16,7 @@ from PIL import Image
 from deciding import read_csv, read_folder
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, naming_arguments
 from fedward.lab.partition.csv_groups import row_groups
 from fedward.lab.partition.csv_pool import CsvOptions
 from fedward.lab.partition.cut import partition
@@ -439,6 +439,14 @@ def test_a_csv_of_images_in_a_folder_without_folders_is_named(tmp_path):
         "rows name images of this folder, and no folder of a class. Name the CSV: `fedward "
         f"partition {root / 'befunde.csv'}`, with the same options."
     )
+
+
+def test_a_csv_in_a_folder_is_named_as_the_caller_calls(tmp_path):
+    root = folders(tmp_path / "eyes", {"A": 3, "B": 3})
+    table(root / "all.csv", [["image", "label"]])
+    with naming_arguments():
+        (doubt,) = read_folder(root).doubts
+    assert f'`fedward.partition("{root / "all.csv"}", ...)`, with the same options.' in doubt
 
 
 def test_a_csv_of_other_images_or_of_an_earlier_cut_is_no_list(tmp_path):

@@ -1,5 +1,6 @@
 """A pool that is a folder with a sub-folder of images for each class, perhaps in each split."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -7,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError, listed, option
+from fedward.errors import DataError, in_shell, listed, option
 from fedward.lab.partition.csv_columns import lists_images
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
@@ -164,8 +165,7 @@ def _refuse_list(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
     if not lists:
         return
     names = list(dict.fromkeys(each.label for each in class_folders if is_label(each.label)))
-    remedy = f"Name the CSV: `{shlex.join(['fedward', 'partition', str(lists[0])])}`, with the "
-    remedy += "same options."
+    remedy = f"Name the CSV: `{_cut_by(lists[0])}`, with the same options."
     if len(names) > 1:
         remedy += f" If the folders are the classes, write {option('classes', *names)}."
     folders = f"beside the folders {listed(names)}" if names else "and no folder of a class"
@@ -185,6 +185,13 @@ def _tables(folder: Path) -> list[Path]:
         for path in sorted(folder.glob("*.csv"))
         if path.name != LEFT_OUT_FILE and not path.with_suffix(".yaml").exists()
     ]
+
+
+def _cut_by(table: Path) -> str:
+    """Return how the caller cuts the images that a CSV lists, without the options."""
+    if in_shell():
+        return shlex.join(["fedward", "partition", f"{table}"])
+    return f"fedward.partition({json.dumps(f'{table}', ensure_ascii=False)}, ...)"
 
 
 def _require_classes_on_top(folder: Path, class_folders: Sequence[_ClassFolder]) -> None:
@@ -297,7 +304,7 @@ def _doubts(folder: Path, beside: int, used: int) -> list[str]:
     for table in _tables(folder):
         doubts.append(
             f"{table.name} is not read. If it lists the images, cut by it: "
-            f"`{shlex.join(['fedward', 'partition', str(table)])}`, with the same options."
+            f"`{_cut_by(table)}`, with the same options."
         )
     return doubts
 
