@@ -143,6 +143,7 @@ def test_the_outcome_is_that_of_the_report(tmp_path):
         "image",
         False,
     )
+    assert outcome(folder, Summary(rounds=5, best_round=0)).round == 0
     assert outcome(folder, Summary(rounds=5)).round == 5
     assert outcome(folder, Summary(reason="no replies")) is None
     assert outcome(tmp_path / "absent", Summary(rounds=5)) is None

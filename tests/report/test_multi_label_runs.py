@@ -2,7 +2,8 @@
 
 import csv
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,7 @@ from fedward.annotation import queue_of
 from fedward.annotation.desk import Desk, SentAnswer
 from fedward.client.labels import bought_labels
 from fedward.errors import ConfigError
+from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.evaluation.performance import THRESHOLDS
 from fedward.inference.evaluation import evaluate
@@ -33,6 +35,7 @@ from fedward.runs.choices import Choices
 from fedward.runs.judge import judge
 from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
+from fedward.runs.site_counts import SiteCounts
 from fedward.runs.verdict_words import in_short
 from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
@@ -359,16 +362,11 @@ def test_synthetic_images_have_one_class(tmp_path, capsys):
     assert "synthetic images show one class each" in capsys.readouterr().err
 
 
-def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
-    """Two sites a little above 0.5 are what a model that guesses reaches every fourth time."""
-    run = Run.load(finished)
-    verdict = judge(run)
-    assert verdict
-    assert verdict.auroc
-    assert not verdict.auroc.is_interval
+def luck_of(run: Run, round_: int, effects: Sequence[float]) -> float:
+    """Return how far from 0.5 guessing may be, with each site's images for each independent one."""
     variances = []
-    for site in SITES:
-        rows = run.at(site, "test", verdict.round)
+    for site, effect in zip(SITES, effects, strict=True):
+        rows = run.at(site, "test", round_)
         errors = []
         for name in run.classes:
             support = rows.get(f"support/{name}")
@@ -376,11 +374,75 @@ def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
                 with_it = support.value
                 without = rows["auroc_macro"].n - with_it
                 errors.append(((with_it + without + 1) / (12 * with_it * without)) ** 0.5)
-        variances.append((sum(errors) / len(errors)) ** 2)
-    assert verdict.luck == pytest.approx(1.96 * sum(variances) ** 0.5 / len(SITES))
+        variances.append(effect * (sum(errors) / len(errors)) ** 2)
+    return 1.96 * float(sum(variances)) ** 0.5 / len(SITES)
+
+
+def test_few_sites_beat_guessing_only_beyond_luck(finished: Path) -> None:
+    """Two sites a little above 0.5 are what a model that guesses reaches every fourth time."""
+    run = Run.load(finished)
+    verdict = judge(run)
+    assert verdict
+    assert verdict.auroc
+    assert not verdict.auroc.is_interval
+    assert verdict.luck == pytest.approx(luck_of(run, verdict.round, (1, 1)))
     for mean, better in ((0.5 + 0.9 * verdict.luck, False), (0.5 + 1.1 * verdict.luck, True)):
         other = replace(verdict, auroc=over_sites([mean, mean], "auroc_macro"))
         assert other.is_above_baseline == better
         assert in_short.lead(other).startswith("Better than") == better
     alarm = replace(verdict, alarms=("Edema",))
     assert "it sees Edema in more than half of the images without it" in in_short.lead(alarm)
+
+
+def changed(run: Path, log: str, folder: Path, change: Callable[[dict], dict]) -> Run:
+    """Return a copy of a run in which ``change`` has been made to each row of a log."""
+    copy = shutil.copytree(run, folder)
+    rows = [change(json.loads(line)) for line in (run / log).read_text().splitlines()]
+    (copy / log).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Run.load(copy)
+
+
+@pytest.mark.parametrize(("auroc", "guessed"), [(0.5, ("Mass",)), (0.51, ())])
+def test_a_finding_is_guessed_up_to_half_on_average(
+    finished: Path, tmp_path: Path, auroc: float, guessed: tuple[str, ...]
+) -> None:
+    values = {SITES[0]: auroc - 0.2, SITES[1]: auroc + 0.2}
+
+    def change(row: dict) -> dict:
+        is_changed = (row["split"], row["name"]) == ("test", "auroc/Mass")
+        return {**row, "value": values[row["site"]]} if is_changed else row
+
+    verdict = judge(changed(finished, "metrics.jsonl", tmp_path / "run", change))
+    assert verdict
+    assert verdict.guessed == guessed
+
+
+def test_images_of_patients_widen_what_is_said_of_findings(finished: Path, tmp_path: Path) -> None:
+    """Images of a class are worth a quarter of their number, and so are all images of a site."""
+
+    def change(row: dict) -> dict:
+        effective = [images // 4 for images in row["images"]]
+        patients = [5 if images else 0 for images in row["images"]]
+        all_of = {"all_patients": 5, "all_effective": 0}
+        return {**row, "clusters": {"patients": patients, "effective": effective, **all_of}}
+
+    run = changed(finished, "binned.jsonl", tmp_path / "run", change)
+    verdict = judge(run)
+    assert verdict
+    effects = []
+    for row in run.binned(verdict.round):
+        inflated = [images**2 / (images // 4) for images in row.images if images]
+        effects.append(sum(inflated) / sum(row.images))
+    assert len(effects) == len(SITES)
+    assert verdict.luck == pytest.approx(luck_of(run, verdict.round, effects))
+    effect = sum(effects) / len(effects)  # Both sites test 40 images.
+    assert verdict.design_effect == pytest.approx(effect)
+    assert [finding.name for finding in verdict.findings] == ["Mass", "Edema"]
+    counts = SiteCounts.of(run, verdict.round).merged
+    assert counts
+    for finding in verdict.findings:
+        assert finding.right.n == 80
+        ends = proportion_interval(finding.right.value, 80 / effect)
+        assert (finding.right.low, finding.right.high) == pytest.approx(ends)
+        answers = counts.scores.answers(run.classes.index(finding.name))
+        assert finding.referred == tuple(answers.referred_for(part, effect) for part in (0.9, 0.95))

@@ -20,6 +20,7 @@ from fedward.evaluation import classification_metrics
 from fedward.evaluation.answer_counts import AnswerCounts
 from fedward.evaluation.clusters import ClusterCounts
 from fedward.evaluation.histograms import ConfidenceHistogram
+from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
 from fedward.evaluation.small_counts import common_classes, withhold_small_counts
 from fedward.evaluation.subgroups import subgroup_counts
 from fedward.inference.card import ModelCard
@@ -27,10 +28,13 @@ from fedward.inference.model import TrainedModel
 from fedward.label_kinds import ONE_LABEL
 from fedward.report.forest import Forest
 from fedward.report.sheet import render_sheet
-from fedward.runs.judge import judge
+from fedward.runs.judge import _level, judge
 from fedward.runs.measured import Measured
+from fedward.runs.over_sites import over_sites
 from fedward.runs.run import Run
-from fedward.runs.verdict import Level, Verdict
+from fedward.runs.site_counts import SiteCounts
+from fedward.runs.subgroups import Subgroup
+from fedward.runs.verdict import Against, Level, Verdict
 from fedward.runs.verdict_words import (
     advice,
     coverage,
@@ -41,6 +45,8 @@ from fedward.runs.verdict_words import (
     trust,
 )
 from fedward.runs.verdict_words.shares import of_hundred
+from fedward.storage.info import Leaks
+from fedward.storage.rows import BinnedRow
 from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
@@ -212,6 +218,16 @@ def _check_card(verdict: Verdict, card: str) -> None:
     assert values == {name: f"{site.value:.3f}" for name, site in sites.items()}
 
 
+def against(low: float, high: float) -> Against:
+    """Return a difference from another run, with its interval."""
+    return Against("other", "accuracy", Interval((low + high) / 2, 0.1, low, high, 5))
+
+
+def women(expected: float) -> Subgroup:
+    """Return a group of which 50 to 70 of 100 are right, with what is expected of it."""
+    return Subgroup("sex", Measured("women", 0.6, 0.5, 0.7, 90), expected, (), ("s0",))
+
+
 @given(FEDERATIONS)
 @example(Federation([[40, 40, 40, 40]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
 @example(Federation([[200, 200, 200, 5]], 9.0, synthetic=False, lazy=0, absent=0, seed=0))
@@ -255,6 +271,9 @@ def test_no_two_statements_contradict(federation: Federation) -> None:
     _check_subgroups(federation, verdict, sheet)
     _check_sheet(verdict, sheet)
     _check_card(verdict, card)
+    assert ("model before training with fedavg, which no round improved" in card) == (
+        federation.round == 0
+    )
 
 
 def verdict_of(federation: Federation) -> Verdict:
@@ -284,6 +303,121 @@ def test_counts_that_a_site_lacks_change_no_baseline_and_blame_no_class() -> Non
     assert (partial.level, partial.tested) == (whole.level, whole.tested)
     assert partial.unnamed is None
     assert (partial.never, partial.missed) == ((), {})
+
+
+GOOD = Federation([[90] * 4], 9.0, synthetic=False, lazy=0, absent=0, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("level", "changes"),
+    [
+        ("mixed", {"never": ("A",)}),
+        ("mixed", {"missed": {"A": 9}}),
+        ("mixed", {"classes": (Measured.of_counts("A", 4, 9),)}),
+        ("good", {"classes": (Measured.of_counts("A", 5, 10),)}),
+        ("mixed", {"guessed": ("A",)}),
+        ("mixed", {"alarms": ("A",)}),
+        ("mixed", {"unimproved": True}),
+        ("mixed", {"leaks": {"picture": Leaks(in_several_splits=2, in_training_and_test=1)}}),
+        ("good", {"leaks": {"picture": Leaks(in_several_splits=2, in_training_and_test=0)}}),
+        ("mixed", {"compared": (against(-0.3, -0.1),)}),
+        ("good", {"compared": (against(-0.3, 0.1),)}),
+        ("mixed", {"subgroups": (women(expected=0.9),)}),
+        ("good", {"subgroups": (women(expected=0.6),)}),
+        ("poor", {"exclusive": False, "auroc": over_sites([0.5], "auroc_macro")}),
+    ],
+)
+def test_a_single_exception_makes_a_good_model_mixed(level: Level, changes: dict[str, Any]) -> None:
+    good = verdict_of(GOOD)
+    assert good.level == _level(good) == "good"
+    assert _level(replace(good, **changes)) == level
+
+
+@pytest.mark.parametrize(
+    ("luck", "said"),
+    [
+        (0.05, "Of no use: worse than guessing"),
+        (0.15, "Not shown to be better than guessing"),
+    ],
+)
+def test_findings_are_worse_than_guessed_only_beyond_luck(luck: float, said: str) -> None:
+    auroc = over_sites([0.4, 0.4], "auroc_macro")
+    verdict = replace(verdict_of(GOOD), exclusive=False, level="poor", auroc=auroc, luck=luck)
+    assert in_short.lead(verdict) == f"{said}."
+
+
+def test_images_of_patients_are_worth_fewer_in_every_interval() -> None:
+    """Of three images each, all of them right: 45 are worth 13, and 180 are worth 58."""
+    images = [[45] * 4] * 2
+    verdict = verdict_of(Federation(images, 9.0, False, 0, 0, 0, images_of_a_patient=3))
+    for shares, n, worth in (
+        ([verdict.overall], 360, 2 * 58),
+        (verdict.sites, 180, 58),
+        (verdict.classes, 90, 2 * 13),
+    ):
+        for share in shares:
+            assert share
+            assert (share.value, share.n) == (1, n)
+            assert share.low == pytest.approx(proportion_interval(1.0, worth)[0])
+
+
+def test_a_site_guesses_among_the_classes_that_it_has() -> None:
+    """Right for two of five images: that is better than guessing among four, not among two."""
+    two = verdict_of(Federation([[40, 40, 0, 0], [0, 0, 40, 40]] * 3, 0.6, False, 0, 0, 0))
+    four = verdict_of(Federation([[40] * 4] * 6, 0.6, False, 0, 0, 0))
+    for verdict in (two, four):
+        assert all(1 / 4 < site.value < 1 / 2 for site in verdict.sites)
+    assert (two.tells_apart, four.tells_apart) == (False, True)
+
+
+def test_one_site_tells_classes_apart_by_the_whole_interval() -> None:
+    """The interval is that of Zou and Donner for the mean of the four sensitivities."""
+    seen = set()
+    for seed in range(12):
+        verdict = verdict_of(Federation([[9] * 4], 0.3, False, 0, 0, seed))
+        mean = sum(one.value for one in verdict.classes) / 4
+        below = sum((one.value - (one.low or 0)) ** 2 for one in verdict.classes) ** 0.5 / 4
+        assert verdict.tells_apart == (mean - below > 1 / 4)
+        seen.add((mean > 1 / 4, verdict.tells_apart))
+    assert seen >= {(True, True), (True, False)}
+
+
+def test_several_sites_tell_classes_apart_by_the_interval_over_sites() -> None:
+    """Sites have equally many images of each of four classes."""
+    seen = set()
+    for seed in range(12):
+        verdict = verdict_of(Federation([[9] * 4] * 3, 0.3, False, 0, 0, seed))
+        gain = mean_and_interval([site.value - 1 / 4 for site in verdict.sites])
+        assert gain.low is not None
+        assert verdict.tells_apart == (gain.low > 0)
+        seen.add((gain.mean > 0, verdict.tells_apart))
+    assert seen >= {(True, True), (True, False)}
+
+
+def test_what_to_refer_allows_for_images_of_patients() -> None:
+    """Of 1000 images 800 are answered rightly and surely.
+
+    Their interval begins at 0.995, or where they are worth 40 at 0.912.
+    """
+    confidence = np.repeat([0.6, 0.97], [200, 800])
+    answers = ConfidenceHistogram.of_answers(confidence, np.arange(1000) >= 100)
+    for effect, shares in ((1.0, [0.2, 0.2]), (20.0, [0.2, None])):
+        verdict = replace(verdict_of(GOOD), confidence=answers, design_effect=effect)
+        assert [wanted for wanted, _ in verdict.referred] == [0.9, 0.95]
+        for (_, share), expected in zip(verdict.referred, shares, strict=True):
+            assert share == (expected and pytest.approx(expected))
+
+
+def test_an_alarm_is_a_class_named_for_more_than_half_of_the_images_without_it() -> None:
+    """A for 5 of 10 such images, and B for 6 of 10."""
+    shown = np.zeros((20, 2), np.int64)
+    shown[:10] = 1
+    probabilities = np.full((20, 2), 0.9)
+    probabilities[15:, 0] = probabilities[16:, 1] = 0.1
+    counts = AnswerCounts.of_each_class(probabilities, shown)
+    assert counts
+    row = BinnedRow(round=1, site="a", **counts.to_wire())
+    assert SiteCounts(("A", "B"), [row]).false_for_most == ("B",)
 
 
 def test_one_image_is_in_the_singular() -> None:
