@@ -16,7 +16,7 @@ from torch import nn
 import fedward
 from fedward import cli
 from fedward.config import DataSpec
-from fedward.errors import DataError
+from fedward.errors import ConfigError, DataError
 from fedward.evaluation.temperature import fit_temperature, tempered
 from fedward.inference.evaluation import evaluate
 from fedward.inference.model import TrainedModel
@@ -27,6 +27,9 @@ from run_files import rows
 from tiny import tiny
 
 GROUPS = {"malignant": ["MEL", "BCC"], "benign": ["NV"]}
+CHEST = DataSpec(
+    classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright"
+)
 
 
 def at(finished: Finished, file: Path, **options: Any) -> dict[str, Any]:
@@ -213,10 +216,7 @@ def test_a_findings_temperature_is_that_of_very_sure_logits() -> None:
     """A float32 has no number between 1 - 6e-8 and 1: one less it is 0 where the logit is 17 or
     more.
     """
-    data = DataSpec(
-        classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright"
-    )
-    model = TrainedModel(FarTooSure(), tiny("fedavg", data=data, synthetic=None), "0" * 64)
+    model = TrainedModel(FarTooSure(), tiny("fedavg", data=CHEST, synthetic=None), "0" * 64)
     rng = np.random.default_rng(0)
     grey = rng.integers(0, 256, 2000).astype(np.uint8)
     honest = 1 / (1 + np.exp(-6 * (grey / 255 - 0.5)))
@@ -229,6 +229,45 @@ def test_a_findings_temperature_is_that_of_very_sure_logits() -> None:
     found = fit_temperature(answers[:, 0], 1 - shown)
     assert found == pytest.approx(10, rel=0.1)
     np.testing.assert_allclose(tempered(answers[:, 0], 10)[:, 0], honest, atol=1e-5)
+
+
+def findings_by_grey(folder: Path, **edema: int) -> Path:
+    """A hospital with 40 images a split, of which so many show Edema: all bright ones but one.
+
+    Mass is in the bright ones and in a dark one, so that the answers to either are not all right.
+    """
+    rng = np.random.default_rng(0)
+    parts = {}
+    for split, shown in edema.items():
+        grey = np.concatenate([np.linspace(150, 240, shown + 1), np.linspace(100, 10, 39 - shown)])
+        labels = np.zeros((40, 2), np.uint8)
+        labels[: shown + 2, 0] = 1
+        labels[1 : shown + 1, 1] = 1
+        noise = rng.integers(0, 6, (40, 16, 16))
+        parts[f"{split}_images"] = (grey[:, None, None] + noise).astype(np.uint8)
+        parts[f"{split}_labels"] = labels
+    np.savez(folder / "findings.npz", **parts)
+    labels = {"labels": {0: "Mass", 1: "Edema"}}
+    return site_file(folder / "west.yaml", folder / "findings.npz", **labels)
+
+
+@pytest.mark.parametrize(
+    ("val", "test", "with_temperature", "left_out"),
+    [(5, 5, {"Mass", "Edema"}, []), (4, 5, {"Mass"}, []), (5, 4, {"Mass"}, ["Edema"])],
+)
+def test_a_finding_has_a_temperature_by_five_images_in_both_splits(
+    val: int, test: int, with_temperature: set[str], left_out: list[str], tmp_path: Path
+) -> None:
+    model = TrainedModel(FarTooSure(), tiny("fedavg", data=CHEST, synthetic=None), "0" * 64)
+    file = findings_by_grey(tmp_path, train=5, val=val, test=test)
+    found = evaluate(model, file)
+    assert set(found["temperature"]["classes"]) == with_temperature
+    assert found["not_evaluated"] == left_out
+    printed = " ".join("\n".join(lines(found)).split())
+    said = "as fewer than 5 images show the class, or fewer than 5 do not: Edema."
+    assert (f"Left out of all numbers, {said}" in printed) == bool(left_out)
+    with pytest.raises(ConfigError, match="--by patient is not for a multi-label model"):
+        evaluate(model, file, unit="patient")
 
 
 def test_without_validation_images_no_temperature(finished: Finished, tmp_path: Path) -> None:

@@ -136,17 +136,19 @@ def _answers(evaluation: Mapping[str, Any]) -> Iterator[str]:
 
 def _notes(evaluation: Mapping[str, Any]) -> str:
     unit = f"{evaluation['unit']}s"
+    several_labels = evaluation["confusion"] is None
     notes = f"In brackets: 95 % intervals, for {unit} that are independent of each other."
     if evaluation["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
     elif evaluation["patients_have_several_images"]:
         notes += " They are too narrow, as some patients of this site have several images"
         # A model of several labels is never evaluated by patient.
-        several_labels = evaluation["confusion"] is None
         notes += "." if several_labels else ": `--by patient` counts patients."
     omitted = evaluation["not_evaluated"]
     if omitted:
-        notes += (
-            f" Left out of all numbers, with fewer than {SMALLEST_COUNT} {unit}: {listed(omitted)}."
-        )
+        why = f"with fewer than {SMALLEST_COUNT} {unit}"
+        if several_labels:
+            few = f"fewer than {SMALLEST_COUNT}"
+            why = f"as {few} {unit} show the class, or {few} do not"
+        notes += f" Left out of all numbers, {why}: {listed(omitted)}."
     return notes
