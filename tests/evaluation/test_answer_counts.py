@@ -132,6 +132,16 @@ def test_balanced_accuracy_covers_the_truth_of_few_images():
     assert (even.high - even.low) == pytest.approx((share[1] - share[0]) / np.sqrt(2))
 
 
+def test_a_class_without_images_is_in_no_balanced_accuracy():
+    labels = np.repeat([0, 1], 10)
+    given_class = np.where(np.arange(20) % 10 < 7, labels, 1 - labels)
+    two, three = (
+        AnswerCounts.of_one_answer(np.eye(classes)[given_class], labels) for classes in (2, 3)
+    )
+    assert three.confusion.balanced_accuracy == two.confusion.balanced_accuracy
+    assert two.confusion.balanced_accuracy.value == pytest.approx(0.7)
+
+
 def test_a_rate_of_fewer_than_five_images_is_not_told():
     """Three answers are given the second class: what share of them is right, is not said."""
     probabilities = np.tile([0.9, 0.1], (20, 1))

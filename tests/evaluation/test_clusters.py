@@ -50,6 +50,25 @@ def test_equal_to_a_loop_and_at_most_all_images():
             assert 0 < worth <= images.sum()
 
 
+def test_what_images_are_worth_is_rounded_down_by_class_and_together():
+    """Patients have two images each: 15 all of them right, of 10 both right or both wrong."""
+    labels = np.repeat([0, 1], [30, 20])
+    inside = labels[:, None] == [0, 1]
+    patient = np.arange(50) // 2
+    answers = np.where((labels == 1) & (patient % 2 == 0), 0, labels)
+    owners = [f"p{number}" for number in patient]
+    right = answers[:, None] == [0, 1]
+    clusters = ClusterCounts.of_answers(owners, inside, right, exclusive=True)
+    all_right = 15 * (t.ppf(0.975, 29) / t.ppf(0.975, 14)) ** 2
+    alike = 9 * (t.ppf(0.975, 19) / t.ppf(0.975, 9)) ** 2
+    assert (all_right, alike) == pytest.approx((13.64, 7.70), abs=0.01)
+    assert clusters.effective.tolist() == [13, 7]
+    assert clusters.all_effective == int(naive([2] * 25, [2] * 15 + [2, 0] * 5))
+    several = ClusterCounts.of_answers(owners, inside, right, exclusive=False)
+    assert several.effective.tolist() == [13, 7]
+    assert several.all_effective == 0, "images have no answer in common"
+
+
 def test_counts_are_in_fives_and_hide_few_patients():
     labels = np.repeat([0, 1, 2], [14, 12, 6])
     inside = labels[:, None] == np.arange(3)
@@ -94,6 +113,38 @@ def test_images_of_few_patients_are_worth_one():
     assert of_all == 60 + 64
     nothing = ClusterCounts(np.array([0, 0]), np.array([0, 0]), 0, 0)
     assert nothing.inflated(np.array([30, 8]), 38)[1] == 38**2
+
+
+def test_of_several_labels_all_images_are_as_alike_as_those_of_the_classes():
+    """76 of 38 images with a class: each of all 100 counts twice, too."""
+    clusters = ClusterCounts(np.array([10, 5]), np.array([15, 4]), 15, 0)
+    by_class, of_all = clusters.inflated(np.array([30, 8]), 100)
+    assert by_class.tolist() == [60, 16]
+    assert of_all == 200
+
+
+def test_each_rate_has_the_design_effect_of_its_images():
+    """Images of the class count for two, and all images for three."""
+    counts = ConfusionCounts(
+        total=np.array([100, 100]),
+        images=np.array([60, 40]),
+        true_positives=np.array([45, 30]),
+        false_positives=np.array([10, 15]),
+        inflated=np.array([120.0, 160.0]),
+        all_inflated=300.0,
+    )
+    rates = counts.rates(0)
+    for share, hits, images, effect in (
+        (rates.sensitivity, 45, 60, 2),
+        (rates.specificity, 30, 40, 3),
+        (rates.positive, 45, 55, 3),
+        (rates.negative, 30, 45, 3),
+        (counts.accuracy, 75, 100, 3),
+        (counts.accuracy_of(0), 75, 100, 3),
+    ):
+        assert share
+        assert (share.value, share.n) == (hits / images, images)
+        assert (share.low, share.high) == proportion_interval(hits / images, images / effect)
 
 
 def simulated(
