@@ -55,6 +55,15 @@ def test_adaptive_bins_are_those_of_the_released_code() -> None:
     assert answers.mce_adaptive == pytest.approx(0.09097579687636848)
 
 
+@pytest.mark.parametrize(("lowest", "sizes"), [(0.56, [46]), (0.54, [5, 41])])
+def test_another_bin_begins_if_more_than_a_twentieth_is_left(
+    lowest: float, sizes: list[int]
+) -> None:
+    """Five confidences from 1 to 0.6 fill a bin."""
+    confidence = np.concatenate([np.linspace(1, 0.6, 5), np.linspace(0.59, lowest, 41)])
+    assert sizes_of(AnswerConfidences.of_answers(confidence, np.ones(46, bool))) == sizes
+
+
 def naive(confidence: list[float], is_right: list[bool]) -> tuple[float, float, float]:
     """Return both calibration errors and the area, image by image; confidences fall."""
     n = len(confidence)

@@ -111,6 +111,7 @@ def test_equal_scores_go_to_the_first_class():
         ([[np.nan, 0, 1]], [0], "lower the learning rate"),
         ([[np.inf, 0, 1]], [0], "1 of 1 images"),
         ([[0.2, 0.3, 0.5], [3.0, -2.0, 0.0]], [0, 1], "softmax"),
+        ([[-0.4, -1.5, -2.2]], [0], "softmax"),
         ([[0.2, 0.3, 0.5]], [3], "labels 0..2"),
         ([[0.2, 0.3, 0.5]] * 2, [0, 3], "labels 0..2"),
         ([[0.2, 0.3, 0.5]], [-1], "labelled images only"),
@@ -123,6 +124,38 @@ def test_equal_scores_go_to_the_first_class():
 def test_what_cannot_be_measured_is_refused(probabilities, labels, match):
     with pytest.raises(DataError, match=match):
         values(probabilities, labels)
+
+
+def test_a_probability_may_be_rounded_beyond_its_bounds():
+    """In half precision, by less than a thousandth."""
+    assert values([[1.0005, -0.0005, 0.0]], [0])["accuracy"] == 1
+    for probabilities in ([1.002, 0.0, 0.0], [1.0, -0.002, 0.0]):
+        with pytest.raises(DataError, match="not probabilities"):
+            values([probabilities], [0])
+
+
+def test_a_metric_of_another_package_is_a_share_or_none():
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6]])
+
+    def value_of(metric, images=2):
+        rows = classification_metrics(
+            probabilities[:images], np.array([0, 1])[:images], ("a", "b"), {"mine": metric}
+        )
+        found = {row["name"]: row["value"] for row in rows}
+        assert found["accuracy"] == (1 if images else None)
+        return found["mine"]
+
+    def spoiling(scores, labels):
+        scores[:] = 0
+        labels[:] = 0
+        return 0.25
+
+    assert value_of(spoiling) == 0.25
+    assert value_of(lambda scores, labels: None) is None
+    assert value_of(lambda scores, labels: 0.25, images=0) is None
+    for value in (1.01, -0.01, np.nan):
+        with pytest.raises(DataError, match=r"metric mine: expected a number in \[0, 1\], or None"):
+            value_of(lambda scores, labels, value=value: value)
 
 
 def naive(scores, truth, k):

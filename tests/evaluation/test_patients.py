@@ -1,13 +1,16 @@
 """Patients in place of images: mean probabilities, one label, and the small-count rule."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedward.errors import DataError
 from fedward.evaluation.evaluated_images import images_of_common_classes
-from fedward.evaluation.patients import unit_answers, unit_labels
+from fedward.evaluation.patients import unit_answers, unit_labels, units_of
 from fedward.sites.assemble import divide, require_one_label
 from fedward.sites.data import Images, Row
+from fedward.sites.subgroups import NOT_STATED
 
 
 def images(groups, labels):
@@ -71,6 +74,20 @@ def test_training_images_of_one_patient_count_in_each_of_their_classes():
     assert kept.ids == ("i0", "i1", "i2", "i3", "i5")
     none = images("aabbccddef", [0, 1] * 4 + [2, 2])
     assert images_of_common_classes(none).ids == ()
+
+
+def test_a_patient_of_several_groups_is_in_the_one_that_is_not_stated():
+    """Each column for itself, whichever image comes first."""
+    shown = replace(
+        images("baaab", [0] * 5),
+        subgroups=(("F", "old"), ("M", "old"), ("M", "young"), ("M", "old"), ("F", "old")),
+    )
+    units = units_of(shown)
+    assert units.names == units.patients == ("a", "b")
+    assert units.subgroups == (("M", NOT_STATED), ("F", "old"))
+    assert units_of(images("ab", [0, 0])).subgroups == ()
+    alone = replace(images((), [0, 0]), patients=("p", "p"), subgroups=(("F", "old"),) * 2)
+    assert units_of(alone) == (("i0", "i1"), ("p", "p"), (("F", "old"),) * 2)
 
 
 def test_a_group_of_two_labels_is_no_patient():

@@ -122,6 +122,8 @@ def test_exact_match_counts_no_rare_set():
         row["name"]: row["value"] for row in multi_label_metrics(always, labels, ("A", "B", "C"))
     }
     assert found["exact_match"] is None
+    told = multi_label_performance(always, labels, ("A", "B", "C"), np.random.default_rng(0))
+    assert told["overall"]["exact_match"] is None
     none = {
         row["name"]: row["value"]
         for row in multi_label_metrics(0 * always, labels, ("A", "B", "C"))

@@ -10,7 +10,8 @@ from scipy.stats import binom, binomtest  # type: ignore[import-untyped,unused-i
 
 from fedward.errors import ConfigError
 from fedward.evaluation.answer_counts import AnswerCounts
-from fedward.evaluation.intervals import joint_interval
+from fedward.evaluation.clusters import ClusterCounts
+from fedward.evaluation.intervals import joint_interval, proportion_interval
 from fedward.evaluation.subgroups import LEFT_OUT, SubgroupCounts, subgroup_counts
 from fedward.runs.subgroups import Subgroups
 
@@ -66,6 +67,48 @@ def test_the_first_images_are_left_out_of_all_columns():
     sex, age = subgroup_counts(columns, rows, names, names, everything, is_last)
     assert sex.images.tolist() == sex.right.tolist() == [[14, 14, 0]]
     assert age.images.tolist() == age.right.tolist() == [[28, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("ages", "by_sex"),
+    [
+        (["40+"] * 3 + ["0-39"] * 5, [5, 11, 0]),
+        (["40+"] * 3 + ["0-39"] * 4, [0, 0, 0]),
+        (["40+"] * 3 + ["not stated"] * 3, [0, 0, 0]),
+    ],
+)
+def test_a_class_with_a_group_of_five_only_by_small_ones_has_no_numbers(
+    ages: list[str], by_sex: list[int]
+) -> None:
+    """Small are two groups of ages and one of sexes. Of all images 12 are left out for them."""
+    columns = {"sex": ("F", "M"), "age": ("0-39", "40+")}
+    rows = [("F", age) for age in ages] + [("M", "0-39")] * 20
+    names = [f"{number}" for number in range(len(rows))]
+    everything = np.ones((len(rows), 1), bool)
+    sex, age = subgroup_counts(columns, rows, names, names, everything, everything)
+    assert sex.images.tolist() == [by_sex]
+    assert age.images.tolist() == [[sum(by_sex), 0, 0]]
+
+
+def test_images_of_a_patient_are_left_out_together():
+    """So are these patients where the same site counts patients."""
+
+    def left_out(owners: list[str]) -> set[str]:
+        groups = [("F", "M")[int(owner) % 2] for owner in owners]
+        without_numbers = set()
+        for patient in owners:
+            answers = np.array([owner != patient for owner in owners], int)
+            right = counted(groups, np.zeros(len(owners), int), answers, owners).right.sum()
+            assert right in (0, owners.count(patient))
+            if not right:
+                without_numbers.add(patient)
+        return without_numbers
+
+    patients = [f"{number}" for number in range(20)]
+    by_image = left_out(sorted([*patients, *patients]))
+    by_patient = left_out(patients)
+    assert (len(by_image), len(by_patient)) == (2, 4)
+    assert by_image < by_patient
 
 
 def test_right_answers_are_of_the_kept_images():
@@ -272,6 +315,22 @@ def test_groups_of_sites_are_added_and_set_beside_their_classes():
     assert (women.measured.low, women.measured.high) == (low, high)
     assert women.is_below == (high < women.expected)
     assert found.untested == ("diverse (sex)",)
+
+
+def test_a_groups_interval_allows_for_images_of_patients():
+    """At site a an image is worth a quarter, at b it counts in full: 2.5 images for each one."""
+    labels = np.repeat([0, 1], 20)
+    counts = AnswerCounts.of_one_answer(np.eye(2)[labels], labels)
+    patients = ClusterCounts(np.array([5, 5]), np.array([5, 5]), 10, 10)
+    of_women = np.array([[10, 0], [0, 0]]), np.array([[8, 0], [0, 0]])
+    column = SubgroupCounts("sex", ("women", "not stated"), *of_women)
+    sites = {"a": counts.of_patients(patients), "b": counts}
+    (women,) = Subgroups(("A", "B"), sites, {"a": [column], "b": [column]}).measured()
+    assert (women.measured.n, women.measured.value) == (20, 0.8)
+    ends = joint_interval(0.8, 20 / 2.5, together=1)
+    assert (women.measured.low, women.measured.high) == ends
+    (of_class,) = women.classes
+    assert (of_class.low, of_class.high) == proportion_interval(0.8, 20 / 2.5)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 10, 25, 55])
