@@ -158,6 +158,17 @@ def test_a_card_says_that_images_stayed_at_sites_only_of_a_federation(
     assert f"rounds of federated learning at 2 sites. {images}\n" in card
 
 
+def test_a_card_says_how_its_model_was_calibrated(finished: Finished) -> None:
+    model = fedward.load_model(finished.run)
+    for temperature, said in (
+        (1.0, "1: not calibrated"),
+        (2.5, "2.5, fitted on validation images of one site"),
+        ((1.25, 1.0, 2.0), "1.25, 1, 2, fitted on validation images of one site"),
+    ):
+        model.temperature = temperature
+        assert f"| temperature | {said} |" in ModelCard.of(model, finished.run).text()
+
+
 @pytest.mark.proves(
     "lead",
     "a class whose name is code to MONAI's bundles",

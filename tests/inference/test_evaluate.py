@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from hospitals import CLASSES, SITES, Finished, arrays, site_file, write_npz
+from sklearn.metrics import log_loss
 from torch import nn
 
 import fedward
 from fedward import cli
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
+from fedward.evaluation.performance import counted, referral
 from fedward.evaluation.temperature import fit_temperature, tempered
 from fedward.inference.evaluation import evaluate
 from fedward.inference.model import TrainedModel
@@ -189,7 +191,8 @@ def test_the_temperature_is_of_the_validation_images(finished: Finished, tmp_pat
     model = fedward.load_model(finished.run)
     data = load_site(file, model.experiment.data)
     probabilities = model(model_images(data.val.pixels)).numpy()
-    found = at(finished, file)["temperature"]
+    evaluation = at(finished, file)
+    found = evaluation["temperature"]
     assert found["value"] == pytest.approx(
         fit_temperature(probabilities, data.val.labels), rel=1e-4
     )
@@ -199,6 +202,34 @@ def test_the_temperature_is_of_the_validation_images(finished: Finished, tmp_pat
     )
     assert cli.main(["evaluate", str(finished.run), str(file), "--out", str(out)]) == 0
     assert fedward.load_model(finished.run, calibration=out).temperature == found["value"]
+    cold = model(model_images(data.test.pixels)).numpy()
+    warm = tempered(cold, found["value"])
+    assert evaluation["log_loss"] == pytest.approx(log_loss(data.test.labels, cold), rel=1e-4)
+    assert found["log_loss"] == pytest.approx(log_loss(data.test.labels, warm), rel=1e-4)
+    confidence = counted(warm, data.test.labels).confidence
+    assert found["calibration_error"] == pytest.approx(confidence.calibration_error, abs=1e-3)
+    assert found["referral"] == referral(confidence)
+    assert found["referral"] != evaluation["referral"]
+
+
+@pytest.mark.parametrize(("more", "is_worse"), [(0.01, True), (-0.01, False)])
+def test_a_temperature_that_makes_confidence_worse_is_called_so(
+    more: float, is_worse: bool, finished: Finished
+) -> None:
+    found = at(finished, finished.sites / "north.yaml")
+    found["temperature"]["calibration_error"] = found["calibration_error"] + more
+    assert ("which is worse: use no temperature" in "\n".join(lines(found))) == is_worse
+
+
+def test_of_training_images_those_with_a_label_are_evaluated(
+    finished: Finished, tmp_path: Path
+) -> None:
+    file = site_file(tmp_path / "west.yaml", finished.npz, labelled=0.5)
+    data = load_site(file, fedward.load_model(finished.run).experiment.data)
+    found = at(finished, file, split="train")
+    assert 0 < len(data.labelled) < 90
+    assert found["images"] == len(data.labelled)
+    assert found["temperature"] is None, "it would be of validation images"
 
 
 def model_images(pixels: np.ndarray) -> torch.Tensor:

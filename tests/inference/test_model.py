@@ -3,6 +3,7 @@ load.
 """
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from hospitals import Finished
+from PIL import Image
 
 import fedward
-from fedward.config import Experiment
+from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, DataError, RunError
+from fedward.inference.card import ModelCard
 from fedward.inference.model import TrainedModel
 from fedward.methods import method_of
 from fedward.nets import build
@@ -23,7 +26,7 @@ from fedward.registry import METHODS
 from fedward.storage.info import Summary
 from fedward.storage.lock import sole_writer
 from fedward.training.networks import Networks
-from finished_run import finished_run, new_run
+from finished_run import finished_run, new_run, run_of_two_models
 from run_files import weights
 from starting import initial_model
 from tiny import tiny
@@ -102,12 +105,24 @@ def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Pa
         fedward.load_model(copy)
 
 
-def test_the_model_is_the_one_that_the_report_describes(finished: Finished) -> None:
-    digest = {
-        which: file_digest(finished.run / f"{which}.safetensors") for which in ("best", "model")
-    }
-    assert fedward.load_model(finished.run).sha256 == digest["best"]
-    assert fedward.load_model(finished.run, "last").sha256 == digest["model"]
+@pytest.mark.parametrize(("best_round", "described"), [(1, "best"), (0, "best"), (None, "model")])
+def test_the_model_is_the_one_that_the_report_describes(
+    best_round: int | None, described: str, tmp_path: Path
+) -> None:
+    run = run_of_two_models(tmp_path / "run", tiny("fedavg"))
+    info = json.loads((run / "run.json").read_text())
+    info["summary"]["best_round"] = best_round
+    (run / "run.json").write_text(json.dumps(info))
+    digest = {which: file_digest(run / f"{which}.safetensors") for which in ("best", "model")}
+    assert digest["best"] != digest["model"]
+    assert fedward.load_model(run).sha256 == digest[described]
+    assert fedward.load_model(run, "last").sha256 == digest["model"]
+
+
+def test_a_card_has_the_round_of_its_model(tmp_path: Path) -> None:
+    run = run_of_two_models(tmp_path / "run", tiny("fedavg"))
+    assert ModelCard.of(fedward.load_model(run), run).round == 1
+    assert ModelCard.of(fedward.load_model(run, "last"), run).round == 2
 
 
 def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:
@@ -115,13 +130,15 @@ def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("attack", ["NaN", "another network"])
+@pytest.mark.parametrize("attack", ["NaN", "another network", "another type"])
 def test_a_model_that_is_none_of_the_run_is_refused(attack: str, tmp_path: Path) -> None:
     """Whoever writes a run folder can write an audit log that fits it."""
     job = tiny("fedavg")
-    state = build(job.net if attack == "NaN" else "small_cnn_gn", 8).state_dict()
+    state = build("small_cnn_gn" if attack == "another network" else job.net, 8).state_dict()
     if attack == "NaN":
         state["classifier.bias"][0] = float("nan")
+    if attack == "another type":
+        state["classifier.bias"] = state["classifier.bias"].half()
     run = finished_run(tmp_path / "run", job, state)
     with pytest.raises(
         RunError, match="expected finite numbers for all tensors of the run's network"
@@ -138,6 +155,43 @@ def test_anything_but_a_tensor_of_images_is_refused_with_what_to_do(
     assert "model.read(files)" in str(caught.value)
 
 
+GREY = DataSpec(image_size=16, channels=1, views="upright")
+
+
+def untrained() -> TrainedModel:
+    """Return a model that has never been trained, for one grey image of 16 pixels a side."""
+    experiment = tiny("fedavg", data=GREY, synthetic=None)
+    return TrainedModel(build(experiment.net, 8, channels=1), experiment, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("images", "found"),
+    [
+        (torch.ones(1, 1, 16, 16, dtype=torch.uint8), r"Tensor torch\.uint8 of \(1, 1, 16, 16\)"),
+        (torch.full((1, 1, 16, 16), -0.1), "values outside"),
+        (torch.full((1, 1, 16, 16), math.nan), "values outside"),
+    ],
+    ids=["whole numbers", "normalised", "NaN"],
+)
+def test_images_that_are_not_from_0_to_1_are_refused(images: torch.Tensor, found: str) -> None:
+    with pytest.raises(ConfigError, match=rf"expected float \(N, 1, 16, 16\) in .*{found}"):
+        untrained()(images)
+
+
+def test_a_blank_picture_is_refused_as_at_a_site() -> None:
+    with pytest.raises(DataError, match="found a blank one"):
+        untrained().read([Image.new("L", (30, 30), 7)])
+
+
+def test_a_model_that_a_run_does_not_have_is_refused(tmp_path: Path) -> None:
+    run = run_of_two_models(tmp_path / "run", tiny("fedavg"))
+    with pytest.raises(ConfigError, match="expected best or last, found 'newest'"):
+        fedward.load_model(run, "newest")
+    (run / "best.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"found no best\.safetensors"):
+        fedward.load_model(run)
+
+
 def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) -> None:
     model = fedward.load_model(finished.run)
     images = torch.rand(4, 1, 16, 16)
@@ -148,7 +202,7 @@ def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "temperature", [None, {"value": 0}, {"value": -1}, {"value": float("inf")}, {}, 3, "warm"]
+    "temperature", [None, {"value": 0.04}, {"value": 21}, {"value": float("inf")}, {}, 3, "warm"]
 )
 def test_what_is_no_temperature_is_refused(
     temperature: object, finished: Finished, tmp_path: Path

@@ -22,6 +22,8 @@ from fedward.errors import DataError
 from fedward.inference.images import images_at
 from fedward.inference.prediction import _refer, write_predictions
 from fedward.sites import load_site
+from finished_run import run_of_two_models
+from tiny import tiny
 
 PROBABILITIES = [f"probability/{name}" for name in CLASSES]
 
@@ -107,16 +109,34 @@ def test_a_model_of_synthetic_images_is_called_so(
     assert [row["image"] for row in rows(tmp_path / "out.csv")] == ["0.png"]
 
 
-def test_a_model_that_was_never_trained_is_called_so(
-    finished: Finished, folder: Path, tmp_path: Path, capsys
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        (None, "round 0, which has never been trained: its answers are those of random weights"),
+        ({"run": "earlier"}, "round 0, which the run started from: no round of it was better"),
+    ],
+)
+def test_a_model_that_no_round_has_trained_is_called_so(
+    init: dict[str, str] | None, told: str, finished: Finished, folder: Path, tmp_path: Path, capsys
 ) -> None:
     run = shutil.copytree(finished.run, tmp_path / "run")
     info = json.loads((run / "run.json").read_text())
     info["summary"]["best_round"] = 0
+    info["init"] = init
     (run / "run.json").write_text(json.dumps(info))
     shutil.copy(run / "model.safetensors", run / "best.safetensors")
     assert predict(run, folder / "0.png", "--out", tmp_path / "out.csv") == 0
-    assert "round 0, which has never been trained: its answers are" in capsys.readouterr().err
+    assert f"this is the model of {told}\n" in capsys.readouterr().err
+
+
+def test_a_model_that_no_report_describes_is_called_so(
+    folder: Path, tmp_path: Path, capsys
+) -> None:
+    run = run_of_two_models(tmp_path / "run", tiny("fedavg"))
+    told = "the model after the last round, 2; report.html describes the one after round 1"
+    for words in ([], ["--last"]):
+        assert predict(run, folder / "0.png", "--out", tmp_path / "out.csv", *words) == 0
+        assert (told in capsys.readouterr().err) == bool(words)
 
 
 def test_a_csv_keeps_its_order_and_bad_rows(

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.methods import job_of
+from fedward.nets import build
 from fedward.protocol import wire
 from fedward.storage.info import Summary
 from fedward.storage.run_folder import NewRun, RunFolder
@@ -19,6 +20,16 @@ def new_run(
     return RunFolder.create(
         folder, experiment, job_of(experiment).requirements, list(sites), NewRun(engine), base=base
     )
+
+
+def run_of_two_models(folder: Path, experiment: Experiment) -> Path:
+    """Write the folder of a finished run of two rounds, of which the first has the best model."""
+    run = new_run(folder, experiment, ["site-1"], "local")
+    for round_, name in ((1, "best"), (2, "model")):
+        state = build(experiment.net, len(experiment.data.classes), seed=round_).state_dict()
+        run.save_global(name, state, {"round": round_, "value": 0.5})
+    run.set_status("finished", Summary(rounds=2, best_round=1, best_value=0.5))
+    return folder
 
 
 def finished_run(
