@@ -23,6 +23,7 @@ from fedward.storage.model_files import (
     save_model,
     save_state,
 )
+from fedward.storage.pictures import save_pictures
 from power_cut import on_the_disk, unwritten
 
 MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
@@ -305,6 +306,7 @@ def test_a_tensor_without_numbers_has_sides_that_torch_can_have(tmp_path, sides)
         (lambda folder: save_model(folder / "m.safetensors", MODEL), 2),
         (lambda folder: save_json(folder / "m.json", {"a": 1}), 2),
         (lambda folder: save_state(folder / "00004", State(4, MODEL)), 4),
+        (lambda folder: save_pictures(folder, {"original": torch.zeros(1, 1, 2, 2)}, {}), 4),
     ],
 )
 def test_what_is_saved_is_on_the_disk_by_its_name(tmp_path, save, writes, monkeypatch):
@@ -318,4 +320,4 @@ def test_what_is_saved_is_on_the_disk_by_its_name(tmp_path, save, writes, monkey
     monkeypatch.setattr(os, "fsync", lambda number: (count.append(number), note(number)))
     save(folder)
     assert unwritten(tmp_path, synced) == []
-    assert len(count) <= writes + (writes == 4), "a state's own folder is made anew each time"
+    assert len(count) <= writes + (writes == 4), "such a folder of its own is made anew each time"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from fedward.disk import make_new_folder, save_json
+from fedward.disk import make_new_folder, save_json, sync
 from fedward.storage.info import FORMAT
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ PICTURES_FOLDER = "reconstructions"
 def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[str, Any]) -> None:
     """Write ``reconstructions/<number>-<name>.png`` and ``about.json``, all of it or nothing.
 
+    All of it is on the disk when the call returns.
+
     Args:
         run: the run folder.
         pictures: name -> (N, C, H, W) in [0, 1] on the CPU, C 1 or 3, N the same for all; empty
@@ -33,12 +35,16 @@ def save_pictures(run: Path, pictures: "Mapping[str, Tensor]", facts: Mapping[st
     make_new_folder(partial)
     for name, images in pictures.items():
         for number, image in enumerate(images, 1):
-            _picture(image).save(partial / f"{number}-{name}.png")
+            file = partial / f"{number}-{name}.png"
+            _picture(image).save(file)
+            sync(file)
     image_count = len(next(iter(pictures.values()), ()))
     about = {"format": FORMAT, **facts, "names": list(pictures), "images": image_count}
+    # Writing this file also puts the names of all files on the disk.
     save_json(partial / "about.json", about)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
+    sync(run)
 
 
 def _picture(image: "Tensor") -> Image.Image:
