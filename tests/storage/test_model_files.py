@@ -51,6 +51,15 @@ def test_a_read_that_is_short_goes_on(tmp_path, monkeypatch):
     assert same(StoredState(tmp_path / "model.safetensors"), MODEL)
 
 
+def test_a_model_that_was_cut_after_it_was_opened_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_model(path, {"w": torch.zeros(100)})
+    model = StoredState(path)
+    os.truncate(path, path.stat().st_size - 8)
+    with pytest.raises(RunError, match=r"tensor w in .*: expected 400 bytes, found 392"):
+        model["w"]
+
+
 def test_what_the_system_refuses_of_a_model_is_the_systems_error(tmp_path):
     """Here a file may not be as long as the model, which has the same course as a full disk."""
     path = tmp_path / "model.safetensors"
