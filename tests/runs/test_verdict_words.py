@@ -148,6 +148,10 @@ def test_classes_too_rare_to_name_may_be_the_worst_together() -> None:
             "By site: it ranks the right one higher in 70 of 100 pairs at north, the lowest, to 80 "
             "at south.",
         ),
+        (
+            (Measured("north", 0.9, None, None, 9), Measured("south", 0.901, None, None, 9)),
+            "At each site it ranks the right one higher in 90 of 100 pairs.",
+        ),
     ],
 )
 def test_sites_that_are_equal_of_a_hundred_have_no_lowest(

@@ -72,17 +72,21 @@ def _by_site(verdict: Verdict) -> str:
         return "The number is the same at all sites."
     best = verdict.sites[-1]
     unit = verdict.unit
+    lowest = of_hundred(worst.value)
+    highest = of_hundred(best.value)
     if worst.low is None:  # An AUROC of a site has no interval.
+        if lowest == highest:
+            return f"At each site it ranks the right one higher in {lowest} of 100 pairs."
         return (
-            f"By site: it ranks the right one higher in {of_hundred(worst.value)} of 100 pairs at "
-            f"{worst.name}, the lowest, to {of_hundred(best.value)} at {best.name}."
+            f"By site: it ranks the right one higher in {lowest} of 100 pairs at {worst.name}, the "
+            f"lowest, to {highest} at {best.name}."
         )
-    if of_hundred(worst.value) == of_hundred(best.value):
-        return f"At each site it is right for {of_hundred(worst.value)} of 100 {unit}s."
+    if lowest == highest:
+        return f"At each site it is right for {lowest} of 100 {unit}s."
     return (
-        f"By site: it is right for {of_hundred(worst.value)} of 100 {unit}s at {worst.name}, the "
-        f"lowest ({interval_of_hundred(worst)}, {worst.n} tested), to {of_hundred(best.value)} "
-        f"at {best.name} ({best.n} tested)."
+        f"By site: it is right for {lowest} of 100 {unit}s at {worst.name}, the lowest "
+        f"({interval_of_hundred(worst)}, {worst.n} tested), to {highest} at {best.name} "
+        f"({best.n} tested)."
     )
 
 
