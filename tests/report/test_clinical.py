@@ -99,6 +99,15 @@ def test_a_class_that_is_never_predicted_is_called_so(whole):
     )
 
 
+def test_the_first_screen_has_the_class_that_is_found_least(whole):
+    _, page, answers = whole
+    images = sum(int((labels == CLASSES.index("SCC")).sum()) for _, labels in answers.values())
+    low, high = proportion_interval(0, images)
+    ends = f"{low * 100:.1f} to {high * 100:.1f} %"
+    assert page.by_id["tile-class"] == f"0.0 % {ends}, {images} images"
+    assert "Least found: SCC" in page.text
+
+
 def test_sentences_on_confidence_follow_from_the_counts(whole):
     folder, page, answers = whole
     together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]

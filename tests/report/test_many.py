@@ -10,8 +10,10 @@ from run_folders import write_run
 
 from fedward.evaluation.selection import MetricRow, best_global
 from fedward.report import Run, figures, labels, multiples
+from fedward.report.sites import _ends
 from fedward.report.survey_words import flags
 from fedward.runs.metrics import Metrics
+from fedward.runs.site_lines import site_lines
 from fedward.storage.rows import SurveyRow
 
 SITES = tuple(f"h{number:02d}" for number in range(45))
@@ -51,6 +53,25 @@ def test_tables_show_both_ends_and_one_table_all_sites(crowd):
     ]
     assert "table-class-sites" not in page.tables
     assert page.unclosed == []
+
+
+@pytest.mark.parametrize(
+    ("tested", "shown", "selection"),
+    [
+        (19, [*range(20)], "the first 20 of 45 sites."),
+        (20, [*range(20)], "20 of 45 sites: the ten lowest and the ten highest by test accuracy."),
+        (
+            21,
+            [*range(10), *range(11, 21)],
+            "20 of 45 sites: the ten lowest and the ten highest by test accuracy.",
+        ),
+    ],
+)
+def test_both_ends_are_shown_where_enough_sites_were_tested(crowd, tested, shown, selection):
+    values = {site: place / 100 for place, site in enumerate(SITES[:tested])}
+    ends, sentence = _ends(site_lines(crowd[0]), values, "accuracy")
+    assert [line.site for line in ends] == [SITES[place] for place in shown]
+    assert sentence == selection
 
 
 def test_quartiles_are_those_of_all_sites(crowd):

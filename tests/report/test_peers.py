@@ -6,7 +6,7 @@ import pytest
 from pages import report
 from run_folders import write_run
 
-from fedward.report.peers import Peers, blocks, by_community
+from fedward.report.peers import Peers, blocks, by_community, frequent_peers
 from fedward.runs.communities import Community
 from fedward.runs.run import Run
 
@@ -85,3 +85,10 @@ def test_members_come_side_by_side_where_the_first_one_was():
     assert blocks(order, communities) == [(3, 2), (1, 2)]
     assert by_community(["a", "b"], []) == ["a", "b"]
     assert blocks(["d", "e"], communities) == []
+
+
+@pytest.mark.parametrize(("most", "shown"), [(1, "a"), (2, "ab"), (4, "abcd"), (5, "abcde")])
+def test_of_many_sites_those_are_shown_that_helped_most_often(folder, most, shown):
+    """a helped three times and b twice, all others once."""
+    write_peers(folder, 24, {})
+    assert frequent_peers(Run.load(folder), most) == list(shown)

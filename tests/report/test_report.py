@@ -19,6 +19,7 @@ from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, peers, write_report
 from fedward.report.model_file import ModelFile
 from fedward.report.page import _settings
+from fedward.report.shades import shade
 from fedward.report.site_order import community_order
 from fedward.runs.exchanges import merged_rounds
 from fedward.storage.info import INTERRUPTED, Summary
@@ -151,6 +152,27 @@ def test_tiles_and_sentences_equal_the_rows(full):
     )
     assert "At 4 sites, some classes have fewer than five test images, or none" in page.text
     assert "Too few test images for a reliable number: site-10 (8)." in page.text
+
+
+def test_the_selected_and_the_final_model_have_their_values_and_rounds(full):
+    run, page = full
+    selected = best_global(run.metrics, KEY).round
+
+    def at(round_, name=KEY):
+        return fmean(run.at(site, "test", round_)[name].value for site in SITES)
+
+    values = {site: run.at(site, "test", selected)[KEY].value for site in SITES}
+    low, high = (choose(values, key=values.get) for choose in (min, max))
+    assert (
+        f"Its test balanced accuracy is {at(selected):.3f} on average (lowest {values[low]:.3f} at "
+        f"{low}, highest {values[high]:.3f} at {high}); before training it was {at(0):.3f}."
+    ) in page.text
+    final = (
+        f"The final model (round 6) has a test balanced accuracy of {at(6):.3f} and a macro AUROC "
+        f"of {at(6, 'auroc_macro'):.3f}."
+    )
+    assert final in page.text
+    assert (f"{final} It is the selected round." in page.text) == (selected == 6)
 
 
 def test_the_model_to_deploy_is_named_with_its_hash(tmp_path):
@@ -581,6 +603,17 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
     assert peers.peer_bytes(run) == {1: 200, 2: 100}
 
 
+def test_peer_models_are_counted_per_request_after_the_warm_up(make_run):
+    """Three sites are asked in each round: in round 2 each gets two models, and in round 3 one."""
+    folder = make_run(rounds=3, warm_up=1)
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert [row["peer_models"] for row in rows] == [0, 3, 3]
+    rows[1]["peer_models"] = 6
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = "After the warm-up, each site received 1.50 peer models per training request"
+    assert told in report(folder)[1].text
+
+
 def test_exchanges_of_one_round_are_added_up(make_run):
     folder = make_run(rounds=1)
     row = json.loads((folder / "rounds.jsonl").read_text())
@@ -621,6 +654,10 @@ def test_similarities_are_those_of_the_last_comparison(make_run):
     assert [matrix[i][i] for i in range(4)] == [1.0] * 4
     assert sorted(community_order(matrix)) == list(range(4))
     assert "Similarity of the sites" in report(folder)[0]
+
+
+def test_any_part_of_a_whole_has_a_shade():
+    assert [shade(part, 10) for part in (0, 1, 2, 3, 5, 6, 9, 10)] == [0, 1, 1, 2, 2, 3, 4, 4]
 
 
 def test_many_sites_and_equal_values_still_draw():

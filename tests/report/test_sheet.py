@@ -84,6 +84,19 @@ def test_both_pages_say_which_classes_are_found_least(folder):
         ]
 
 
+def test_numbers_of_fewer_than_ten_images_or_answers_are_marked(tmp_path):
+    """All images are answered rightly: nine of the first class, and ten of the second."""
+    folder = write_run(tmp_path / "run", rounds=1)
+    labels = np.repeat([0, 1], [9, 10])
+    counts = AnswerCounts.of_one_answer(np.eye(len(CLASSES))[labels], labels).to_wire()
+    rows = [{"round": round_, "site": "site-1", **counts} for round_ in (0, 1)]
+    (folder / "binned.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_report(folder)
+    html = (folder / "clinician.html").read_text(encoding="utf-8")
+    marks = [bool(mark) for mark in re.findall(r'<td( class="few")?><b>', html)]
+    assert marks == [True, False, True, False, True, False]
+
+
 def test_both_pages_lead_to_each_other_and_nowhere_else(folder):
     for name, other in (("clinician.html", "report.html"), ("report.html", "clinician.html")):
         page = Page((folder / name).read_text(encoding="utf-8"))
