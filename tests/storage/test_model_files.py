@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedward.disk import save_json
+from fedward.disk import append, make_folder, save_json
 from fedward.errors import RunError
 from fedward.storage.model_files import (
     SiteModels,
@@ -314,6 +314,7 @@ def test_a_tensor_without_numbers_has_sides_that_torch_can_have(tmp_path, sides)
     [
         (lambda folder: save_model(folder / "m.safetensors", MODEL), 2),
         (lambda folder: save_json(folder / "m.json", {"a": 1}), 2),
+        (lambda folder: (make_folder(folder), append(folder / "m.jsonl", b"{}\n")), 1),
         (lambda folder: save_state(folder / "00004", State(4, MODEL)), 4),
         (lambda folder: save_pictures(folder, {"original": torch.zeros(1, 1, 2, 2)}, {}), 4),
     ],

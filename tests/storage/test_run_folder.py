@@ -16,7 +16,7 @@ from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.server.run_status import progress
 from fedward.storage.audit import LOG, AuditLog
-from fedward.storage.info import read_info
+from fedward.storage.info import Summary, read_info
 from fedward.storage.model_files import StoredState, save_state
 from fedward.storage.run_folder import RunFolder, refuse_results
 from fedward.storage.saved_states import SavedStates
@@ -284,6 +284,31 @@ def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
     restored = RunFolder.reopen(run.path).restore(ServerState)
     assert restored.round == 2
     assert restored.model["w"] == 2.5
+
+
+def test_a_round_that_is_damaged_again_is_replaced_again(tmp_path):
+    run = new_run(tmp_path / "run", tiny("fedavg"), SITES, "local")
+    run.commit(1, ServerState(1, {"w": torch.tensor(1.0)}))
+    for content in (b"first", b"second"):
+        run.commit(2, ServerState(2, {"w": torch.tensor(2.0)}))
+        (run.path / "rounds" / "00002" / "state.json").write_bytes(content)
+        run = RunFolder.reopen(run.path)
+        assert run.restore(ServerState).round == 1
+        damaged = run.path / "rounds" / "00002.damaged" / "state.json"
+        assert damaged.read_bytes() == content
+
+
+def test_a_site_that_joins_an_unfinished_run_is_in_its_log(tmp_path):
+    run = new_run(tmp_path / "run", tiny("fedavg"), SITES, "local")
+    run.commit(0, ServerState(0, {"w": torch.tensor(0.0)}))
+    run = RunFolder.reopen(run.path, sites=["site-1", "site-5"])
+    assert run.sites == ["site-1", "site-2", "site-5", "site-9"]
+    line = json.loads((run.path / LOG).read_text().splitlines()[-1])
+    assert (line["event"], line["details"]) == ("joined", {"sites": ["site-5"]})
+    run.set_status("finished", Summary(rounds=0))
+    lines = (run.path / LOG).read_text()
+    assert RunFolder.reopen(run.path, sites=["site-6"]).sites == run.sites
+    assert (run.path / LOG).read_text() == lines
 
 
 def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch):
