@@ -11,12 +11,13 @@ from run_folders import SITES, write_run
 from fedward.config import Experiment
 from fedward.console.console import WIDTH, Console
 from fedward.console.listener import Start
+from fedward.console.run_end import last_lines
 from fedward.evaluation.selection import kept_round
 from fedward.report import Run
 from fedward.runs.judge import judge
 from fedward.runs.outcome import outcome
 from fedward.runs.verdict_words import in_short
-from fedward.storage.info import Summary
+from fedward.storage.info import INTERRUPTED, Summary
 from fedward.storage.rows import RoundRow
 
 ROW = RoundRow(
@@ -112,6 +113,19 @@ def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
     said = " ".join(line.strip() for line in lines[start:-1])
     assert said.startswith(f"verdict: {in_short.lead(judge(Run.load(folder)))}")
     assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
+
+
+def test_a_run_that_had_finished_before_is_told_as_at_its_end(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=5)
+    (folder / "report.html").touch()
+    lines = last_lines(folder)
+    verdict = judge(Run.load(folder))
+    assert lines[0] in printed(lambda console: console.closing(folder, Summary(rounds=5)))
+    assert lines[0].startswith("test: balanced_accuracy ")
+    said = f"verdict: {in_short.lead(verdict)} {in_short.line(verdict)}"
+    assert " ".join(lines[1:-1]) == said
+    assert lines[-1] == f"report: file://{folder}/report.html"
+    assert last_lines(write_run(tmp_path / "failed", rounds=5, status="failed")) == []
 
 
 def test_synthetic_images_are_named_wherever_numbers_of_them_are(tmp_path):
@@ -291,6 +305,11 @@ def test_a_failed_run_says_why():
     )
     assert lines[0] == "failed: round 3: no replies"
     assert not any(line.startswith("best") for line in lines)
+
+
+def test_a_run_that_a_person_stopped_has_not_failed():
+    lines = printed(lambda console: console.closing(Path("runs/x"), Summary(reason=INTERRUPTED)))
+    assert lines == ["interrupted", "folder: runs/x"]
 
 
 @given(

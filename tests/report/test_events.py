@@ -1,6 +1,7 @@
 """What other programs are told of a run."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from run_folders import SITES, write_run
@@ -97,6 +98,15 @@ def test_each_event_is_a_line_with_its_keys(events, tmp_path):
         "folder",
         "report",
     ]
+
+
+def test_values_are_those_of_the_exchange_that_brought_them(events):
+    later = replace(ROW, part=1)
+    _, first, second = events(
+        lambda told: (told.evaluated(3, {"a": 0.5}), told.round(ROW), told.round(later))
+    )
+    assert (first["part"], first["validation"]) == (0, {"a": 0.5})
+    assert (second["part"], second["validation"]) == (1, {})
 
 
 def test_a_failure_is_an_event_with_its_reason(events, tmp_path):
