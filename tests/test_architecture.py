@@ -109,6 +109,7 @@ MAY_USE: dict[str, set[str]] = {
         "methods",
         "model_state",
         "protocol",
+        "text",
     },
     "training": {
         "config",

@@ -251,7 +251,11 @@ def test_a_line_of_another_kind_is_refused(make_run, line):
         Run.load(folder)
 
 
-def test_not_a_number_is_not_available_and_said(make_run):
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1, "1 value is not finite and is"), (2, "2 values are not finite and are")],
+)
+def test_not_a_number_is_not_available_and_said(make_run, number, words):
     folder = make_run(rounds=1)
     row = {
         "round": 9,
@@ -263,10 +267,10 @@ def test_not_a_number_is_not_available_and_said(make_run):
         "classes": [],
     }
     with (folder / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write((json.dumps(row) + "\n") * number)
     run = Run.load(folder)
     assert run.at("site-1", "train", 9)["loss"].value is None
-    assert "1 values are not finite" in run.notes[0]
+    assert run.notes == (f"metrics.jsonl: {words} shown as not available.",)
 
 
 def test_logs_that_do_not_exist_yet_are_empty(make_run):

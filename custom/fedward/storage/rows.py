@@ -14,6 +14,7 @@ from fedward.evaluation.in_fives import LEVELS, SIDES
 from fedward.evaluation.selection import CLOSED, Count, MetricRow
 from fedward.faults import faults
 from fedward.storage.info import Names
+from fedward.text import count
 
 _Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
 _Counts: TypeAlias = Annotated[tuple[Count, ...], Field(strict=False)]
@@ -386,6 +387,6 @@ def read_rows(
                     found=f"line {number}: {error}",
                 ) from error
     if constants:
-        notes.append(
-            f"{path.name}: {len(constants)} values are not finite and are shown as not available."
-        )
+        values = count(len(constants), "value")
+        are = "is" if len(constants) == 1 else "are"
+        notes.append(f"{path.name}: {values} {are} not finite and {are} shown as not available.")
