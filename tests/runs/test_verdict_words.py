@@ -8,6 +8,7 @@ import pytest
 
 from fedward.evaluation.histograms import ConfidenceHistogram
 from fedward.evaluation.intervals import Interval
+from fedward.report.forest import Forest
 from fedward.runs import verdict as verdicts
 from fedward.runs.measured import Measured
 from fedward.runs.over_sites import over_sites
@@ -512,3 +513,42 @@ def test_classes_of_few_images_are_called_uncertain() -> None:
             f"Numbers for {which} rest on few test images and may be far off."
         )
     assert coverage.uncertain_classes(replace(SOUND, classes=(enough,))) == ""
+
+
+# --- the picture
+
+
+def test_the_picture_has_words_for_those_who_cannot_see_it() -> None:
+    forest = Forest.of(replace(SOUND, subgroups=(WOMEN,)), "the model")
+    assert forest
+    assert forest.title == "Right answers by class, site and group"
+    assert (
+        "Right answers, the lowest first: all: 90.0 % of 400 images; by class; B: 81.2 % of 160 "
+        "images; A: 95.8 % of 240 images; by site; north: 80.0 % of 200 images; south: 100.0 % of "
+        "200 images; by group; women (sex): 60.0 % of 100 images"
+    ) in forest.picture
+    assert forest.caption.startswith(
+        "Right answers of the model: of all test images; of each class (its sensitivity); of each "
+        "site; of each group. The lowest are on top. The dashed line at the top is always "
+        "answering A. A group leaves out"
+    )
+
+
+def test_the_picture_counts_findings_of_a_model_that_names_several() -> None:
+    """An image of a woman with two findings counts twice in her group."""
+    verdict = replace(SOUND, exclusive=False, overall=None, common=None, subgroups=(WOMEN,))
+    forest = Forest.of(verdict, "the model")
+    assert forest
+    assert forest.title == "Sensitivity by finding and group"
+    assert (
+        "Sensitivity, the lowest first: by finding; B: 81.2 % of 160 findings; A: 95.8 % of 240 "
+        "findings; by group; women (sex): 60.0 % of 100 findings"
+    ) in forest.picture
+
+
+def test_the_picture_of_many_classes_has_the_lowest_and_the_highest() -> None:
+    classes = tuple(Measured.of_counts(f"c{number}", number, 20) for number in range(14))
+    forest = Forest.of(replace(SOUND, classes=classes, sites=()), "the model")
+    assert forest
+    assert "c10: 50.0 % of 20 images; … 2 more; c13: 65.0 % of 20 images" in forest.picture
+    assert "of 12 of 14 classes, the lowest 11 and the highest (its sensitivity)" in forest.caption

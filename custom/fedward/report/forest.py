@@ -10,6 +10,7 @@ from fedward.report.drawing import FAINT, INK, SERIES, axes_of, fitting, svg
 from fedward.runs.measured import Measured, lowest_first
 from fedward.runs.verdict import Verdict
 from fedward.runs.verdict_words.shares import percent
+from fedward.text import count
 
 _ROW = 0.21
 """Height of a row in inches."""
@@ -174,7 +175,6 @@ def _in_words(verdict: Verdict, rows: Sequence[_Row]) -> str:
         if row.measured is None:
             texts.append(row.name)
         else:
-            texts.append(
-                f"{row.name}: {percent(row.measured.value)} % of {row.measured.n} {verdict.unit}s"
-            )
+            what = count(row.measured.n, verdict.unit if verdict.exclusive else "finding")
+            texts.append(f"{row.name}: {percent(row.measured.value)} % of {what}")
     return f"{_what(verdict)}, the lowest first: {'; '.join(texts)}"
