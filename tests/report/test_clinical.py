@@ -16,7 +16,7 @@ from fedward.evaluation.histograms import INTERVALS
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, clinical_figures, write_report
-from fedward.report.clinical import Answers, Clinical
+from fedward.report.clinical import Answers, Clinical, _operating_point
 from fedward.runs.judge import judge
 
 ROUNDS = 2
@@ -176,6 +176,20 @@ def test_figures_and_tables_are_there_and_whole(whole):
     assert page.unclosed == []
     ids = [attrs["id"] for tag, attrs in page.tags if tag in ("table", "h2")]
     assert len(ids) == len(set(ids))
+
+
+def test_curves_are_of_the_classes_with_the_most_images_and_show_where_answers_are():
+    """Of ten images of A eight are found, and of 20 others 15 are left alone."""
+    labels = np.repeat([0, 1, 2], [10, 8, 12])
+    given = np.concatenate([[0] * 8, [1] * 2, [0] * 2, [1] * 6, [0] * 3, [2] * 9])
+    counts = AnswerCounts.of_one_answer(np.eye(3)[given] * 0.7 + 0.1, labels)
+    answers = Answers("a", ("A", "B", "C"), counts)
+    assert answers.most_frequent(2) == ["A", "C"]
+    point = _operating_point(answers, "A")
+    assert point == pytest.approx((0.25, 0.8))
+    curve = {"A": (np.array([0.0, 1.0]), np.array([0.0, 1.0]))}
+    picture = clinical_figures.roc(curve, {"A": point}, {"A": "0.775"})["A"]
+    assert "area 0.775; its answers have sensitivity 0.80, specificity 0.75" in picture
 
 
 def test_runs_without_counts_have_no_such_section(tmp_path):
