@@ -467,6 +467,25 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     ) in page.text
 
 
+def test_a_sign_says_why_a_site_has_no_area_of_a_class(make_run):
+    """The only class of site-3 is MEL, and site-2 was not measured; site-6 has no SCC."""
+    folder = make_run(rounds=1)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    kept = [row for row in rows if row["site"] != "site-2" or row["split"] != "test"]
+    for row in kept:
+        if (row["site"], row["name"]) == ("site-3", "auroc/MEL"):
+            row["value"] = None
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    _, page = report(folder)
+    cells = {line[0]: line[1:] for line in page.tables["table-class-sites"][1:]}
+    assert set(cells["site-2"]) == {"?"}
+    assert cells["site-3"][0] == "○"
+    assert cells["site-6"][-1] == "·"
+    counts = {line[0]: line[1:4] for line in page.tables["table-classes"][1:]}
+    # A site that was not measured is not among the others.
+    assert counts["MEL"] == [str(8 * 150 + 3), "9", "0"]
+
+
 def test_without_validation_nothing_chose_a_round(make_run):
     folder = make_run(rounds=3)
     sentence = (

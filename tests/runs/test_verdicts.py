@@ -510,6 +510,8 @@ def test_classes_of_few_patients_are_named_as_the_reason_for_wide_intervals() ->
         ("good", 990, 1000, "No, it is right more often than it is sure: "),
         ("mixed", 700, 1000, "No, it is surer than it is right: "),
         ("mixed", 18, 20, "There are too few test images to say: on average it is 90\u00a0% sure"),
+        # The interval is wider than 0.05, and not than 0.1.
+        ("mixed", 216, 240, "On the whole yes: "),
         # A model that always answers one class is as sure as it is right.
         ("poor", 900, 1000, "No, as it is not shown to be of use: "),
     ],
