@@ -204,6 +204,14 @@ def test_a_thousand_failures_take_ten_lines_and_one():
         assert len(lines) < 40
 
 
+def test_sites_that_wait_for_approval_are_in_the_order_of_their_numbers():
+    waiting = {f"site-{number}": f"{number}" for number in (10, 1, 2)}
+    lines = printed(lambda console: console.waiting(waiting))
+    assert [line.strip() for line in lines] == [
+        f"waiting for approval: site-{number}, job {number}" for number in (1, 2, 10)
+    ]
+
+
 def test_the_legend_says_how_often_val_is_measured():
     for every, words in (
         (1, "after the round, mean"),

@@ -167,8 +167,8 @@ class Console(Listener):
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Print which sites wait for approval, and of which job."""
         self._print_pending()
-        for site, digest in sorted(sites.items())[:MOST_SITES]:
-            self._wrapped(f"waiting for approval: {site}, job {digest}", indent=_INDENT)
+        for site in sorted(sites, key=natural)[:MOST_SITES]:
+            self._wrapped(f"waiting for approval: {site}, job {sites[site]}", indent=_INDENT)
         self._wrapped(more_sites(len(sites)), indent=_INDENT)
         if not sites:
             self._wrapped("no site waits for approval any more", indent=_INDENT)
