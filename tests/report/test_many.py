@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from run_folders import write_run
 from fedward.evaluation.selection import MetricRow, best_global
 from fedward.report import Run, figures, labels, multiples
 from fedward.report.sites import _ends
+from fedward.report.survey import of_run
 from fedward.report.survey_words import flags
 from fedward.runs.metrics import Metrics
 from fedward.runs.site_lines import site_lines
@@ -203,6 +205,14 @@ def test_a_survey_of_many_sites_names_the_ends():
     ]
     assert together[-1].endswith("0.53: lowest 0.03 at h35, highest 0.23 at h43.")
     assert len(flags([*rows[:35], *rows[-2:]], ("a",))) == len(found) - 3 + 6
+
+
+def test_a_site_that_answered_a_survey_later_has_not_failed(tmp_path):
+    run = Run.load(write_run(tmp_path / "run", rounds=1, sites=("a", "b")))
+    failed = {"a": "killed", "b": "no answer"}
+    rounds = (replace(run.rounds[0], failed=failed),)
+    run = replace(run, rounds=rounds, surveys=(survey_row("a", 10, 0, 0),))
+    assert of_run(run).failed == {"b": "no answer"}
 
 
 def test_remarks_on_labels_of_many_sites_are_counted(tmp_path):
