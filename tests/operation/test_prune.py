@@ -357,6 +357,34 @@ def test_a_server_loses_states_and_copies_of_ended_jobs(server, age, tmp_path):
     assert len(list((tmp_path / "store").iterdir())) == 3
 
 
+@pytest.mark.parametrize(
+    "meta",
+    [
+        '{"status": "APPROVED"}',
+        "{}",
+        "[]",
+        pytest.param("[" * 100_000, id="lists without end"),
+        pytest.param(OSError(5, "Input/output error"), id="a broken disk"),
+    ],
+)
+def test_the_copy_of_a_job_that_may_not_have_begun_stays(server, age, tmp_path, monkeypatch, meta):
+    file = tmp_path / "store" / str(uuid.UUID(int=0)) / "meta"
+    if isinstance(meta, str):
+        file.write_text(meta)
+    else:
+        read = Path.read_bytes
+
+        def read_others(path: Path) -> bytes:
+            if path == file:
+                raise meta
+            return read(path)
+
+        monkeypatch.setattr(Path, "read_bytes", read_others)
+    age(tmp_path, YEAR)
+    kept = {kept.path.name: kept.reason for kept in find(server, 180).kept}
+    assert kept[file.parent.name] == "the job has not begun"
+
+
 @pytest.mark.parametrize("variable", ["FEDWARD_STATE", "FEDWARD_RUNS"])
 def test_a_servers_runs_are_pruned_where_they_are_kept(
     server, age, tmp_path, monkeypatch, variable

@@ -219,7 +219,7 @@ def _waits(meta: Path) -> bool:
         return False
     try:
         status = str(json.loads(meta.read_bytes())["status"])
-    except (ValueError, KeyError, TypeError):
+    except (OSError, RecursionError, ValueError, KeyError, TypeError):
         return True
     return status.startswith(("SUBMITTED", "APPROVED"))
 
