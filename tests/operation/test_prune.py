@@ -1,9 +1,12 @@
 """``fedward prune``: what it removes, and what it never touches."""
 
 import json
+import shutil
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +173,36 @@ def test_a_folder_of_something_else_is_refused(tmp_path, age, content, capsys):
     assert "a startup kit, a run folder, or a folder with runs" in capsys.readouterr().err
 
 
+def test_a_folder_with_a_link_to_a_run_json_is_no_run(ended, age, tmp_path):
+    mine = tmp_path / "mine"
+    (mine / "models").mkdir(parents=True)
+    (mine / "run.json").symlink_to(ended / "run.json")
+    age(tmp_path, YEAR)
+    with pytest.raises(ConfigError, match="found none of them"):
+        find(mine, 180)
+
+
+def test_what_cannot_be_removed_is_named_and_all_else_is_removed(
+    ended, age, tmp_path, monkeypatch, capsys
+):
+    remove_tree = shutil.rmtree
+
+    def refuse_models(name: str, **place: int) -> None:
+        if name == "models":
+            raise PermissionError(13, "Permission denied", name)
+        remove_tree(name, **place)
+
+    monkeypatch.setattr(prune.shutil, "rmtree", refuse_models)
+    (ended / "rounds" / "00001" / "state.safetensors").write_bytes(bytes(2_000_000))
+    (ended / "models" / "hospital-a" / "00001.safetensors").write_bytes(bytes(5_000_000))
+    age(ended, YEAR)
+    assert main(["prune", str(tmp_path), "--delete"]) == 1
+    told = capsys.readouterr()
+    assert f"{ended / 'models'} stays: " in told.err
+    assert told.out.endswith("    2.0 MB  removed\n")
+    assert {path.name for path in ended.iterdir()} & {"models", "rounds", "server"} == {"models"}
+
+
 @pytest.mark.parametrize("days", ["0d", "00d", "180", "-3d", "1.5d", ""])
 def test_days_are_at_least_one(ended, days):
     with pytest.raises(SystemExit):
@@ -182,6 +215,8 @@ def test_days_are_at_least_one(ended, days):
 JOB = str(uuid.UUID(int=7))
 RUN = "ab" * 16
 NEVER = [
+    f"{JOB}.backup/log.txt",
+    f"fedward/memory/{RUN}.backup/a",
     "fedward/privacy-hospital-a.jsonl",
     f"fedward/answers/{RUN}.jsonl",
     f"fedward/sources/{RUN}.json",
@@ -296,25 +331,23 @@ def test_a_link_in_a_kit_is_not_followed(site, age, outside, at):
     assert (outside / "cache" / "patients.csv").exists()
 
 
-def test_while_a_job_runs_its_folder_memory_and_cache_stay(site, age):
-    """A process as FLARE starts one, by its command line."""
-    age(site, YEAR)
-    sleep = "import sys; print(flush=True); sys.stdin.read()"
-    command = [
-        sys.executable,
-        "-c",
-        sleep,
-        "worker_process",
-        "-m",
-        str(site / "startup" / ".."),
-        "-n",
-        JOB,
-    ]
+@contextmanager
+def running(kit: Path, module: str, job: str) -> Iterator[None]:
+    """Let a process work on a job, as FLARE starts one, by its command line."""
+    wait = "import sys; print(flush=True); sys.stdin.read()"
+    workspace = str(kit / "startup" / "..")
+    command = [sys.executable, "-c", wait, module, "-m", workspace, "-n", job]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        found = find(site, 180)
+        yield
         process.communicate()
+
+
+def test_while_a_job_runs_its_folder_memory_and_cache_stay(site, age):
+    age(site, YEAR)
+    with running(site, "nvflare.private.fed.app.client.worker_process", JOB):
+        found = find(site, 180)
     assert not found.items
     assert {kept.reason for kept in found.kept} == {"the job runs", "a job runs with this kit"}
     assert len(find(site, 180).items) == 3
@@ -355,6 +388,15 @@ def test_a_server_loses_states_and_copies_of_ended_jobs(server, age, tmp_path):
     assert {item.path.name for item in found.items if item.run} == {"models", "rounds", "server"}
     assert main(["prune", str(server), "--delete"]) == 0
     assert len(list((tmp_path / "store").iterdir())) == 3
+
+
+def test_the_copy_of_a_job_that_the_server_runs_stays(server, age, tmp_path):
+    """It may have waited for readers since its last write."""
+    age(tmp_path, YEAR)
+    job = uuid.UUID(int=0)
+    with running(server, "nvflare.private.fed.app.server.runner_process", str(job)):
+        kept = {kept.path.name: kept.reason for kept in find(server, 180).kept}
+    assert kept[str(job)] == "the job runs"
 
 
 @pytest.mark.parametrize(
