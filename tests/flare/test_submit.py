@@ -32,6 +32,7 @@ class Flare:
     def __init__(self, status: str | None = None, error: Exception | None = None) -> None:
         self.status = status
         self.error = error
+        self.record = ""
         self.files = []
         self.looks: list[dict[str, Any]] = [META]
         self.starts = [1.0]
@@ -58,9 +59,9 @@ class Flare:
         if self.error:
             raise self.error
         run = Path(out) / job_id / "workspace" / "fedward"
-        if self.status == "broken":
+        if self.record:
             run.mkdir(parents=True)
-            (run / "run.json").write_text("{")
+            (run / "run.json").write_text(self.record)
         elif self.status:
             run.mkdir(parents=True)
             (run / "run.json").write_text(
@@ -161,11 +162,14 @@ def test_an_unfinished_run_is_an_error_with_flares_reason(tmp_path, status):
     assert ("no space" in str(error.value)) == bool(status)
 
 
-def test_a_broken_record_is_an_error_with_flares_reason(tmp_path):
+@pytest.mark.parametrize("record", ["{", "[" * 100_000], ids=["half", "lists without end"])
+def test_a_broken_record_is_an_error_with_flares_reason(tmp_path, record):
+    flare = Flare()
+    flare.record = record
     with pytest.raises(
         RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"
     ):
-        fetch(Flare("broken"), META, tmp_path)
+        fetch(flare, META, tmp_path)
 
 
 def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):

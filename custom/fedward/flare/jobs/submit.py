@@ -180,7 +180,7 @@ def unfinished(run: Path) -> str:
         reason = info["summary"].get("reason")
     except FileNotFoundError:
         return f"no run at all: {_why_no_run(run)}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"a run.json that cannot be read, {type(error).__name__}: {error}"
     if status == "finished":
         return ""
