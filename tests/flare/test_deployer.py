@@ -53,18 +53,16 @@ def kit(kits: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def site(kit: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """FLARE's services as a site's process has them; returns the audit log."""
-    rules = json.loads((kit / "local" / "authorization.json").read_text())
     monkeypatch.setattr(AuditService, "the_auditor", None)
     monkeypatch.setattr(deployer, "refusals", Refusals())
     monkeypatch.setattr(AppAuthzService, "app_validator", None)
-    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
     manager = create_privacy_manager(Workspace(str(kit), SITE), names_only=True)
     monkeypatch.setattr(PrivacyService, "manager", manager)
     monkeypatch.setattr(AppDeployer, "deploy", AppDeployer.deploy)
     flares_check = JobMetaValidator._validate_resource
     monkeypatch.setattr(JobMetaValidator, "_validate_resource", staticmethod(flares_check))
     AuditService.initialize(str(kit / "audit.log"))
-    AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
+    read_rights(kit, monkeypatch)
     deployer.install()
 
     class Check(apps.AppCheck):
@@ -75,6 +73,13 @@ def site(kit: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return kit / "audit.log"
 
 
+def read_rights(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let FLARE read who has which rights at a site, as its process does when it starts."""
+    rules = json.loads((kit / "local" / "authorization.json").read_text())
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
+    AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
+
+
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
@@ -83,11 +88,15 @@ def app(tmp_path: Path) -> Path:
 
 def signed(app: Path, kits: Path, person: str = LEAD) -> bytes:
     """Return an app zipped and signed with the kit of a person."""
-    startup = kits / person / "startup"
-    sign_folders(
-        str(app), load_private_key_file(str(startup / "client.key")), str(startup / "client.crt")
-    )
+    sign(app, kits, person)
     return zip_directory_to_bytes(str(app), "")
+
+
+def sign(folder: Path, kits: Path, person: str) -> None:
+    """Sign a folder, and all folders in it, with the kit of a person."""
+    startup = kits / person / "startup"
+    key = load_private_key_file(str(startup / "client.key"))
+    sign_folders(str(folder), key, str(startup / "client.crt"))
 
 
 def deploy(
@@ -294,15 +303,39 @@ def test_a_job_is_signed_by_a_lead_or_a_project_admin(kits, kit, app, site, pers
 def test_a_job_of_a_revoked_person_is_refused(kits, kit, app, site, monkeypatch):
     archive = signed(app, kits)
     assert main(["revoke", str(kit), LEAD]) == 0
-    rules = json.loads((kit / "local" / "authorization.json").read_text())
-    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
-    AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
+    read_rights(kit, monkeypatch)
     before = folders(kit)
     told = deploy(kit, archive)
     assert f"found {LEAD} (lead), whom authorization.json refuses" in told
     assert folders(kit) == before
     assert "refused train.deploy" in site.read_text()
     assert deploy(kit, signed(app, kits, "lead@hospital-b.org")) == ""
+
+
+@pytest.mark.proves(
+    "member",
+    "an app that a lead has signed, with a configuration that somebody else has signed again",
+    "refused: each signer must be somebody who may submit jobs",
+)
+@pytest.mark.parametrize(
+    ("person", "reason"),
+    [
+        ("member@hospital-b.org", "found member@hospital-b.org (member)"),
+        (
+            "lead@hospital-b.org",
+            "found lead@hospital-b.org (lead), whom authorization.json refuses",
+        ),
+    ],
+)
+def test_every_signer_of_an_app_may_submit_jobs(kits, kit, app, monkeypatch, person, reason):
+    """Each folder has signatures of its own. The outer ones cover the name of the inner folder."""
+    assert main(["revoke", str(kit), "lead@hospital-b.org"]) == 0
+    read_rights(kit, monkeypatch)
+    sign(app, kits, LEAD)
+    sign(app / "config", kits, person)
+    before = folders(kit)
+    assert reason in deploy(kit, zip_directory_to_bytes(str(app), ""))
+    assert folders(kit) == before
 
 
 def unsigned(app: Path) -> None:
@@ -394,6 +427,13 @@ def test_a_folder_aside_has_a_name_as_long_as_a_jobs(kit):
     with deployer._staging_folder(kit) as aside:
         assert len(aside.name) == len(str(uuid.uuid4()))
     assert not aside.exists()
+
+
+def test_a_job_brings_no_code_because_its_sender_says_so(kits, kit, app):
+    """FLARE's process of a job with this mark would import from the folder of the app."""
+    job = str(uuid.uuid4())
+    assert deploy(kit, signed(app, kits), job, byoc=True) == ""
+    assert "byoc" not in json.loads((kit / job / "meta.json").read_text())
 
 
 def test_another_privacy_scope_is_refused_in_flares_words(kits, kit, app):
