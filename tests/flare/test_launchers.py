@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,6 +130,18 @@ def test_a_terminated_process_stays_down():
     """FLARE ends a job that does not end by itself with SIGKILL, too."""
     launches = Launches(("import time; time.sleep(60)", 0))
     process = launches.process()
+    process.terminate()
+    process.wait()
+    assert launches.started == [0]
+    assert launches.lines == []
+
+
+def test_a_killed_process_of_a_stopped_job_stays_down():
+    """FLARE stops a job in the moment in which the system kills its process."""
+    launches = Launches((DIE, signal.SIGKILL), (END, 0))
+    process = launches.process()
+    while process.adapter.poll() is None:
+        time.sleep(0.01)
     process.terminate()
     process.wait()
     assert launches.started == [0]
