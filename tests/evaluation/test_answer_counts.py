@@ -300,13 +300,24 @@ TOLD = AnswerCounts.of_one_answer(*drawn([40, 25, 60], sharp=0.5)).to_wire()
         ({"cells": [[0, 1, 9], [0, 1, 9]]}, "cells: expected two different classes"),
         ({"cells": [[0, 1]]}, "cells: expected two different classes"),
         ({"cells": [[0, 1, 40]]}, "cells: expected counts that fit"),
+        # Of class 2 so many answers are wrong, but only 26 are given class 0.
+        ({"cells": [[2, 0, 30]]}, "cells: expected counts that fit"),
         ({"scores": TOLD["scores"][:2]}, "scores: expected 3 values"),
         ({"scores": [row[:-1] for row in TOLD["scores"]]}, f"scores: expected {INTERVALS} values"),
         ({"scores": [[124, 1] + [0] * 18] * 3}, "scores: expected 0, or 5 images or more"),
+        ({"scores": [[5, *row[1:]] for row in TOLD["scores"]]}, "scores: expected counts that fit"),
         ({"inside": [[0] * INTERVALS] * 3}, "inside: expected counts that fit"),
+        # As many images of each class, but in intervals without as many images.
+        ({"inside": [row[::-1] for row in TOLD["inside"]]}, "inside: expected counts that fit"),
         ({"sure": [0] * INTERVALS}, "sure: expected counts that fit"),
+        (
+            {"sure": [*TOLD["sure"][:10], 42, 2, *TOLD["sure"][12:]]},
+            "sure: expected 0, or 5 images or more",
+        ),
         ({"right": [0] * INTERVALS}, "right: expected counts that fit"),
+        ({"right": TOLD["right"][::-1]}, "right: expected counts that fit"),
         ({"confidence": [2.0] * INTERVALS}, "confidence: expected numbers from 0 to 1"),
+        ({"confidence": [-0.1] * INTERVALS}, "confidence: expected numbers from 0 to 1"),
     ],
 )
 def test_counts_that_break_a_rule_are_refused(change, message):

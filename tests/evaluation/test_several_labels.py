@@ -225,6 +225,7 @@ def test_a_sites_counts_pass():
         ({"scores": [[60, *[0] * 19], [61, *[0] * 19], *SENT["scores"][2:]]}, "scores"),
         ({"scores": [[58, 2, *[0] * 18], *SENT["scores"][1:]]}, "scores"),
         ({"inside": [[0] * 20, *SENT["inside"][1:]]}, "inside"),
+        ({"right": [5, *[0] * 19]}, "right"),
         ({"cells": [[0, 1, 5]]}, "cells"),
         ({"sure": [5, *[0] * 19]}, "sure"),
         ({"confidence": [0.5, *[0.0] * 19]}, "confidence"),
