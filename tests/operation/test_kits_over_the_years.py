@@ -293,6 +293,19 @@ def test_revocation_takes_all_rights_of_one_person_alone(workspace, participant)
     assert rules.read_bytes() == once
 
 
+def test_a_participant_can_still_read_its_rules_after_a_revocation(workspace, monkeypatch):
+    """Whoever calls the command: the file keeps its mode, and its owner where that is allowed."""
+    here = kit(workspace, SERVER)
+    rules = here / "local" / "authorization.json"
+    rules.chmod(0o640)
+    before = rules.stat()
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(revoke.os, "chown", lambda _, user, group: given.append((user, group)))
+    assert main(["revoke", str(here), LEAD]) == 0
+    assert rules.stat().st_mode == before.st_mode
+    assert given == [(before.st_uid, before.st_gid)]
+
+
 def test_two_revocations_at_once_lose_no_name(workspace, monkeypatch):
     here = kit(workspace, SERVER)
     both_have_read = threading.Barrier(2)
