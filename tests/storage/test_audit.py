@@ -606,6 +606,10 @@ CHANGES = {
         lambda run: change(run, "report.html", "<html>", "<HTML>"),
         "line 15: expected report.html with SHA-256",
     ),
+    "sheet": (
+        lambda run: (run / "clinician.html").write_text("<html>"),
+        "line 15: expected no file clinician.html",
+    ),
     "experiment": (
         lambda run: change(run, "run.json", '"learning_rate": 0.001', '"learning_rate": 1e-9'),
         "experiment",
@@ -1160,8 +1164,9 @@ def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
     assert "expected only answers to requests that site-9's log knows" in refusal(folder, log)
     mended(log, [{**row, "gave": "a" * 64} if row["seq"] == number else row for row in rows])
     assert "expected the update that site-9 gave, SHA-256 aaaa" in refusal(folder, log)
-    mended(log, [{**row, "model": "a" * 64} if row["seq"] == number else row for row in rows])
-    assert "expected the model that site-9 was sent, aaaa" in refusal(folder, log)
+    for name in ("model", "peers", "experiment", "task"):
+        mended(log, [{**row, name: "a" * 64} if row["seq"] == number else row for row in rows])
+        assert f"expected the {name} that site-9 was sent, aaaa" in refusal(folder, log)
 
 
 @pytest.mark.parametrize(
@@ -1512,6 +1517,13 @@ FORGERIES = {
         "private": ["classifier."],
         "untrained": ["classifier."],
     }.items()
+}
+FORGERIES |= {
+    f"another {name}": (
+        lambda folder, name=name, value=value: edit(folder, "run.json", **{name: value}),
+        f"line 1: expected run.json with {name} ",
+    )
+    for name, value in {"engine": "flare", "seed": 7, "base": "ab" * 32}.items()
 }
 
 
