@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from nvflare.apis.app_validation import AppValidator
+from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.fuel.utils.class_loader import load_class
 from nvflare.security.security import FLAuthorizer
 
@@ -122,6 +123,44 @@ def test_nobody_brings_code_and_only_two_roles_submit(read, name):
     }
     assert submitting == {"project_admin", "lead"}
     assert FLAuthorizer("hospital_a", policy).get_policy()
+
+
+SUBMITTERS = {
+    "own": Person("ann@a.org", "hospital_a", "lead"),
+    "colleague's": Person("bob@a.org", "hospital_a", "lead"),
+    "stranger's": Person("eve@b.org", "hospital_b", "lead"),
+}
+"""Whose a job is, for Ann of hospital A -> who submitted it."""
+HANDLED = ("abort_job", "delete_job", "download_job")
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+@pytest.mark.parametrize(
+    ("role", "handled", "copied", "operated"),
+    [
+        ("project_admin", set(SUBMITTERS), set(SUBMITTERS), {"hospital_a", "hospital_b"}),
+        ("lead", {"own"}, {"own"}, set()),
+        ("org_admin", {"own", "colleague's"}, set(), {"hospital_a"}),
+        ("member", set(), set(), set()),
+    ],
+)
+def test_each_role_may_do_what_the_documentation_says(read, name, role, handled, copied, operated):
+    """By FLARE's own rules: whose jobs, and the sites of which organisations."""
+    policy = read(name, "authorization.json")
+    ann = Person("ann@a.org", "hospital_a", role)
+
+    def may(right: str, submitter: Person = ann, organisation: str = "hospital_a") -> bool:
+        authorizer = FLAuthorizer(organisation, policy)
+        return bool(authorizer.evaluate(AuthzContext(right, ann, submitter))[0])
+
+    for right in HANDLED:
+        assert {whose for whose, by in SUBMITTERS.items() if may(right, by)} == handled
+    assert {whose for whose, by in SUBMITTERS.items() if may("clone_job", by)} == copied
+    for right in ("shutdown", "restart"):
+        organisations = {"hospital_a", "hospital_b"}
+        assert {each for each in organisations if may(right, organisation=each)} == operated
+    assert may("list_jobs")
+    assert not any(may(right) for right in ("cat", "ls", "byoc", "server-predeployed-flwr"))
 
 
 @pytest.mark.parametrize("site", SITES)
