@@ -293,6 +293,16 @@ def test_every_class_a_job_names_exists_and_takes_its_arguments():
         getattr(import_module(module), name)(**part["args"])
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{", "[]", '{"workflows": [{"path": "os.system", "args": {}}]}']
+)
+def test_a_job_without_a_controller_that_can_be_read_is_refused(tmp_path, text):
+    """The doctor reads jobs that somebody has sent to a hospital."""
+    (tmp_path / "config_fed_server.json").write_text(text)
+    with pytest.raises(ConfigError, match="expected one controller of fedward"):
+        experiment_in(tmp_path)
+
+
 def test_stale_foreign_and_missing_jobs_are_named(tmp_path):
     for name, job in JOBS.items():
         export_job(job(), tmp_path / name)

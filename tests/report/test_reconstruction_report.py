@@ -77,6 +77,11 @@ def test_a_damaged_folder_is_named(folder: Path) -> None:
     (folder / "reconstructions" / "1-masked.png").write_bytes(b"<svg onload=alert(1)>")
     with pytest.raises(RunError, match=r"1-masked\.png is not a PNG file"):
         write_report(folder)
-    (folder / "reconstructions" / "about.json").unlink()
+    about = folder / "reconstructions" / "about.json"
+    for content in ("[" * 100_000, about.read_text().replace("0.6", "1" * 400), "{}"):
+        about.write_text(content)
+        with pytest.raises(RunError, match=r"pictures in .*expected about\.json"):
+            write_report(folder)
+    about.unlink()
     with pytest.raises(RunError, match=r"about\.json"):
         write_report(folder)

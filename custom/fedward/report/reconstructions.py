@@ -39,7 +39,14 @@ class Reconstructions:
             for number in range(1, int(about["images"]) + 1):
                 images.append(tuple(_address(folder / f"{number}-{name}.png") for name in NAMES))
             return cls(int(about["round"]), float(about["hidden"]), tuple(images))
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (
+            OSError,
+            OverflowError,
+            RecursionError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise RunError(
                 f"pictures in {folder}",
                 "Restore the folder from a copy, or delete it: the report then goes without it.",

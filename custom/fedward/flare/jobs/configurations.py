@@ -224,7 +224,7 @@ def described_in(config: Path) -> dict[str, Any]:
         (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
         arguments = dict(workflow["args"])
         method = _method(str(workflow["path"]), arguments)
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, RecursionError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             _WHERE,
             "Export the job with `fedward jobs`, and send it as it is.",
