@@ -80,6 +80,19 @@ def test_questions_and_answers_pass_as_they_are(kit, fake, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_session_imports_nothing_from_the_working_directory(kit, fake, tmp_path, monkeypatch):
+    """A lead may call a command in a folder of fetched results, or of a job somebody has sent."""
+    fake()
+    here = tmp_path / "results"
+    here.mkdir()
+    (here / "json.py").write_text("open('ran', 'w').close()\nraise ImportError\n")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.chdir(here)
+    with RemoteSession(kit) as session:
+        assert session.list_jobs() == []
+    assert [path.name for path in here.iterdir()] == ["json.py"]
+
+
 def test_the_system_is_described_in_flares_own_objects(kit, fake):
     found = {
         "status": "started",
