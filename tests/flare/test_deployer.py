@@ -176,6 +176,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         zipped("config/config_fed_client.json", "config/config_fed_client.json"),
         "comes twice",
     ),
+    "weights for a site, which only the server gets": (
+        zipped("config/model.safetensors"),
+        "'config/model.safetensors'",
+    ),
     "a folder in a file's place": (
         zipped("config/config_fed_client.json/x"),
         "config_fed_client.json/x",

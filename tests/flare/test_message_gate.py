@@ -1473,16 +1473,18 @@ def test_flares_manager_gives_back_what_the_gate_lets_through(memory):
     assert [gpu.memory for gpu in manager.resources.values()] == [79.6, 79.6]
 
 
-def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
+@pytest.mark.parametrize("name", ["custom/pynvml.py", "config/model.safetensors"])
+def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch, name):
+    """Also one with weights: their file may have any size, and only the server gets it."""
     monkeypatch.setattr(hooks, "_ORIGINAL_DISPATCH", lambda agent, request: pytest.fail("obeyed"))
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("custom/pynvml.py", "")
+        archive.writestr(name, "")
     answer = Agent()._dispatch_request(command("train.deploy", packed.getvalue(), job_id=JOB))
     assert answer.payload.body.startswith(
         "NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json"
     )
-    assert "custom/pynvml.py" in installed.read_text()
+    assert name in installed.read_text()
 
 
 def test_the_console_has_no_commands_for_cells(installed):
