@@ -19,6 +19,7 @@ from fedward.label_kinds import SEVERAL_LABELS, kind_of_field
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse
 from fedward.protocol.messages import BinnedCounts, MetricValue
+from fedward.protocol.metric_checks import check_metrics
 
 CLASSES = ("A", "B", "C", "D")
 
@@ -239,6 +240,22 @@ def test_other_counts_are_refused(changed, where):
             ROW,
             rules_of(classes="ABCD", kind=SEVERAL_LABELS),
         )
+
+
+def supports(*images: int) -> list[MetricValue]:
+    """Return rows that say how many of 60 images show the first classes."""
+    return [
+        MetricValue(split="val", name=f"support/{name}", value=count, n=60, classes=["A", "B"])
+        for name, count in zip("AB", images, strict=False)
+    ]
+
+
+def test_a_finding_that_almost_all_images_show_is_in_no_metric():
+    """Fewer than five images lack it. Findings together may be more than the images."""
+    check_metrics("metrics", supports(55, 55), True, RULES)
+    for images in (56, 60):
+        with pytest.raises(WireError, match=f"a count from 5 to the images less 5.*{images} of 60"):
+            check_metrics("metrics", supports(images), True, RULES)
 
 
 def test_counts_of_one_kind_are_not_those_of_the_other():
