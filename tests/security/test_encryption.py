@@ -359,9 +359,17 @@ ONE = np.ones(9, np.uint8)
 FLOATS = np.zeros((70, 60), np.float32)
 
 
+def keyless() -> Message:
+    """Return ciphertexts that do not say which key made them."""
+    answer = sealed()
+    del answer.meta[wire.KEY]
+    return answer
+
+
 @pytest.mark.parametrize(
     "answer",
     [
+        keyless(),
         sealed({"cipher/00000": ONE}),
         sealed({"cipher/00000": ONE, "cipher/00001": ONE, "cipher/00002": ONE}),
         sealed({"cipher/00000": ONE, "cipher/1": ONE}),
