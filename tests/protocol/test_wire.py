@@ -667,6 +667,15 @@ def test_counts_by_subgroup_that_break_the_rule_are_refused(change, message):
     [
         ({"subgroups": []}, "1 to 5 different columns"),
         ({"subgroups": _further_counts()["subgroups"] * 2}, "1 to 5 different columns"),
+        (
+            {
+                "subgroups": [
+                    {**_further_counts()["subgroups"][0], "column": f"column {number}"}
+                    for number in range(6)
+                ]
+            },
+            "1 to 5 different columns",
+        ),
         ({"subgroups": None}, "subgroups"),
         *[
             ({"clusters": {**_further_counts()["clusters"], name: value}}, message)
