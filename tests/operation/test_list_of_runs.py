@@ -39,6 +39,12 @@ def test_runs_of_several_folders_are_listed_once_oldest_first(ended, interrupted
     ]
 
 
+def test_the_runs_of_a_servers_kit_are_found(ended, tmp_path):
+    (tmp_path / "kit" / "fedward").mkdir(parents=True)
+    ended.parents[1].rename(tmp_path / "kit" / "fedward" / "runs")
+    assert [run["job"] for run in runs([tmp_path / "kit"])] == ["ended"]
+
+
 def test_weights_that_a_run_started_from_are_named(ended):
     info = json.loads((ended / "run.json").read_text())
     (ended / "run.json").write_text(json.dumps({**info, "init": {"sha256": "ab" * 32}}))
