@@ -846,6 +846,13 @@ def test_launchers(kit):
     kit.only_failure("launcher", "none")
 
 
+def test_a_second_launcher_beside_the_kits_own_fails(kit):
+    """FLARE then starts no job."""
+    second = {"id": "docker_launcher", "path": "our_hospital.Launcher", "args": {}}
+    kit.rewrite(RULES, lambda content: content["components"].append(second))
+    kit.only_failure("launcher", "SiteJobLauncher, our_hospital.Launcher")
+
+
 SAFE = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
 START = "python3 -u -m nvflare"
 

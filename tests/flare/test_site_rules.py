@@ -183,6 +183,20 @@ def test_a_policy_that_cannot_be_trusted_is_reported(kit, spoil, status, expecte
     assert expected in row.found
 
 
+def test_draws_that_others_may_foresee_are_reported(kit):
+    secret = kit / "fedward" / "draws.secret"
+    secret.parent.mkdir()
+    secret.write_bytes(bytes(32))
+    secret.chmod(0o640)
+    assert rows(kit)["draws"].status == "failed"
+    assert "mode 0640" in rows(kit)["draws"].found
+    secret.chmod(0o600)
+    assert rows(kit)["draws"].status == "ok"
+    (kit / "local" / POLICY_FILE).write_text("draws: seed")
+    assert rows(kit)["draws"].status == "warning"
+    assert "can tell which images each step used" in rows(kit)["draws"].found
+
+
 @pytest.mark.parametrize("kind", ["method", "network"])
 def test_a_foreign_name_that_is_not_admitted_is_reported(kit, tmp_path, monkeypatch, kind):
     points = {kind: {"trap": "trap_module:Thing"}}
