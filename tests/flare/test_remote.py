@@ -112,8 +112,8 @@ def test_the_system_is_described_in_flares_own_objects(kit, fake):
 
 
 @pytest.mark.parametrize("kind", [AuthorizationError, JobNotRunning, RuntimeError])
-def test_flares_exceptions_come_back(kit, fake, kind):
-    fake(f"tell(error=['{kind.__name__}', 'not you'])")
+def test_flares_exceptions_come_back_in_one_line(kit, fake, kind):
+    fake(f"tell(error=['{kind.__name__}', 'not\\n you'])")
     with RemoteSession(kit) as session:
         with pytest.raises(kind, match=r"^not you$"):
             session.abort_job("42")

@@ -172,6 +172,17 @@ def test_a_broken_record_is_an_error_with_flares_reason(tmp_path, record):
         fetch(flare, META, tmp_path)
 
 
+def test_the_words_of_server_and_sites_cannot_pass_for_lines(tmp_path):
+    flare = Flare()
+    flare.record = json.dumps({"status": "failed", "summary": {"reason": "a\nrun folder /b"}})
+    meta = {**META, "job_deploy_detail": ["site-1: c\r\nNext: d"]}
+    with pytest.raises(RunError) as error:
+        fetch(flare, meta, tmp_path)
+    assert "failed: a run folder /b (FLARE: FINISHED:ABNORMAL; site-1: c Next: d)" in str(
+        error.value
+    )
+
+
 def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):
     with pytest.raises(UnreachableError):
         fetch(Flare(error=GONE), META, tmp_path)

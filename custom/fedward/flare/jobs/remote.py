@@ -26,6 +26,7 @@ from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, ServerInfo, Sys
 from fedward.errors import RunError
 from fedward.flare.kits.kit import open_kit
 from fedward.runs.standing import continuing
+from fedward.terminal import one_line
 
 PROCESS_MODULE = "fedward.flare.jobs.session_process"
 """Module that the session's process runs."""
@@ -231,7 +232,8 @@ class RemoteSession:
         answer = json.loads(self._next_line(name, seconds_left))
         if "error" not in answer:
             return answer["answer"]
-        kind, text = answer["error"]  # Name and text of FLARE's exception.
+        kind, words = answer["error"]  # Name and text of FLARE's exception.
+        text = one_line(words)  # The server may have chosen it.
         if name == _LOGIN_QUESTION and kind in {*_UNREACHABLE_EXCEPTIONS, "AuthenticationError"}:
             raise self._unreachable("a server that accepts it", text)
         if kind == UnsafeAnswerError.__name__:

@@ -163,7 +163,8 @@ def fetch(
         raise RunError(
             f"job {job_id}",
             expected="a finished run",
-            found="; ".join([*lost, f"{state} (FLARE: {'; '.join(flares_words)})"]),
+            # The server and the sites chose these words.
+            found=one_line("; ".join([*lost, f"{state} (FLARE: {'; '.join(flares_words)})"])),
             remedy=(
                 f"See the logs in {out / job_id}; a site's refusal is in its log.txt. "
                 f"Once that is fixed, {go_on}"
