@@ -93,6 +93,14 @@ def _they_are(numbers: Mapping[str, int]) -> str:
     return f"{subject} {verb}"
 
 
+def _by_site(values: Mapping[str, object]) -> str:
+    """Return each site with its value, in brackets; of many sites the first few and a number."""
+    sites = [f"{site}: {value}" for site, value in list(values.items())[:MOST_SITES]]
+    if len(values) > MOST_SITES:
+        sites.append(more_sites(len(values)))
+    return f"({'; '.join(sites)})"
+
+
 def nobody_asked(enough: Mapping[str, str]) -> str:
     """Return at which sites nobody is asked for labels, and why; empty if there is no such site.
 
@@ -101,12 +109,9 @@ def nobody_asked(enough: Mapping[str, str]) -> str:
     """
     if not enough:
         return ""
-    sites = [f"{site}: {labels}" for site, labels in list(enough.items())[:MOST_SITES]]
-    if len(enough) > MOST_SITES:
-        sites.append(more_sites(len(enough)))
     return (
         "no labels are asked for where the job wants no more than the site already has "
-        f"({'; '.join(sites)})"
+        f"{_by_site(enough)}"
     )
 
 
@@ -118,13 +123,10 @@ def unanswered(open_questions: Mapping[str, int]) -> str:
     """
     if not open_questions:
         return ""
-    sites = [f"{site}: {images}" for site, images in list(open_questions.items())[:MOST_SITES]]
-    if len(open_questions) > MOST_SITES:
-        sites.append(more_sites(len(open_questions)))
     return (
         f"{count(sum(open_questions.values()), 'image')} asked about had no label yet "
-        f"({'; '.join(sites)}). People answer on the page that `fedward annotate SITE_FILE` serves "
-        "there."
+        f"{_by_site(open_questions)}. People answer on the page that `fedward annotate SITE_FILE` "
+        "serves there."
     )
 
 
