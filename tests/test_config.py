@@ -200,8 +200,9 @@ def test_a_setting_without_effect_is_refused(
     job: str, change: str, beside: str, needed: str
 ) -> None:
     found = rf"--set {change}: expected .* found {beside}, .* Add --set {needed}, or leave"
-    with pytest.raises(ConfigError, match=found):
-        load_experiment(job, [change])
+    for written in (change, f"options.{change}"):
+        with pytest.raises(ConfigError, match=found):
+            load_experiment(job, [written])
     name, value = change.split("=")
     with_effect = load_experiment(job, [change, needed])
     assert str(with_effect.options[name]) == value
@@ -222,6 +223,12 @@ def test_a_setting_that_another_change_leaves_without_effect_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=rf"Add --set {needed}, or leave"):
         load_experiment(job, changes)
+
+
+def test_a_setting_without_effect_is_refused_among_all_settings_too() -> None:
+    changes = ["options={rounds: 3, images_per_round: 800, local_epochs: 5}"]
+    with pytest.raises(ConfigError, match=r"--set local_epochs=5: .*images_per_round=800, beside"):
+        load_experiment("fedavg", changes)
 
 
 def test_contrast_as_the_pretext_has_a_queue_without_contrast_in_phase_2() -> None:

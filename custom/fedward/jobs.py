@@ -307,14 +307,15 @@ def load_experiment(
 def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> None:
     """Raise ConfigError if a person changes a setting that changes nothing in an experiment.
 
-    ``named``: key -> value.
+    ``named``: key -> value. A setting is named alone, as ``options.NAME``, or in ``options``.
     """
     settings = settings_of(experiment.method, experiment.options)
+    named_settings = {**named, **_changed_fields("options", named)}
     for name, needed in settings.without_effect.items():
-        if name in named and changed_setting(settings, name):
+        if name in named_settings and changed_setting(settings, name):
             written = needed.value if isinstance(needed.value, str) else json.dumps(needed.value)
             raise ConfigError(
-                setting(name, named[name]),
+                setting(name, named_settings[name]),
                 f"Add {setting(needed.name, needed.value, written)}, or leave {name} out.",
                 expected="a setting that changes something in this job",
                 found=f"{needed.name}={getattr(settings, needed.name)}, beside which it has no "
@@ -325,7 +326,7 @@ def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> N
 def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return changes of a job, with those that follow from other images than a shipped job's."""
     changed = dict(changes)
-    of_images = _changes_of_images(changes)
+    of_images = _changed_fields("data", changes)
     if is_shipped(job) and "classes" in of_images and "name" not in of_images:
         # A name from before a change of ``data`` as a whole would hold its place.
         changed.pop("data.name", None)
@@ -335,15 +336,18 @@ def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, A
     return changed
 
 
-def _changes_of_images(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return field of ``data`` -> value, of the changes that hold: ``data`` as a whole is one."""
+def _changed_fields(part: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return field -> value of a part such as ``data``, by the changes that hold.
+
+    A change may be of the part as a whole.
+    """
     fields: dict[str, Any] = {}
     for key, value in changes.items():
-        if key == "data" and isinstance(value, Mapping):
+        if key == part and isinstance(value, Mapping):
             # It replaces all that was changed before.
             fields = dict(value)
-        elif key.startswith("data."):
-            fields[key.removeprefix("data.")] = value
+        elif key.startswith(f"{part}."):
+            fields[key.removeprefix(f"{part}.")] = value
     return fields
 
 
