@@ -15,6 +15,8 @@ from fedward.text import count, natural
 
 DICOM_ENDINGS = (".dcm", ".dicom", ".ima")
 """Endings of DICOM files' names, in lower case, where they have any."""
+VOLUME_ENDINGS = (".nii", ".nii.gz")
+"""Endings of the names of NIfTI volumes, in lower case."""
 _OF_MACHINES = frozenset(
     {
         "__macosx",
@@ -113,7 +115,7 @@ def resolved(path: Path) -> Path:
 
 def is_volume(path: Path) -> bool:
     """Return whether a path is a NIfTI volume, by its ending, or the folder of a series."""
-    return path.name.lower().endswith((".nii", ".nii.gz")) or path.is_dir()
+    return path.name.lower().endswith(VOLUME_ENDINGS) or path.is_dir()
 
 
 def is_file_or_unreachable(path: Path) -> bool:

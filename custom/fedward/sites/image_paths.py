@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.files import (
     DICOM_ENDINGS,
+    VOLUME_ENDINGS,
     LeftOut,
     is_image,
     locate,
@@ -31,8 +32,11 @@ from fedward.terminal import on_one_line
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _QUERY = re.compile(r"(https?://[^?#]*)[?#].*")
 """A web address with a query, which names no file."""
-_LEFT_OUT_ENDINGS = (*sorted(ENDINGS), *DICOM_ENDINGS, ".nii", ".nii.gz")
-"""Endings that a CSV may leave out. UIDs and dates have dots, too, which are parts of a name."""
+ALL_ENDINGS = (*sorted(ENDINGS), *DICOM_ENDINGS, *VOLUME_ENDINGS)
+"""Endings of images, DICOM files and volumes, which a CSV may leave out.
+
+UIDs and dates have dots, too, which are parts of a name.
+"""
 _HINTS = 100
 """Cells without an image for which others of their name are looked for at most."""
 _SHOWN = 3
@@ -330,7 +334,7 @@ def _spelling(name: str) -> str:
 
 
 def _without_ending(name: str) -> str:
-    for ending in _LEFT_OUT_ENDINGS:
+    for ending in ALL_ENDINGS:
         if name.endswith(ending):
             return name.removesuffix(ending)
     return name

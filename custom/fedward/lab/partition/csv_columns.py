@@ -19,9 +19,8 @@ from fedward.sites.any_csv import (
     well_known,
     well_known_columns,
 )
-from fedward.sites.decoding import ENDINGS, BadRow
-from fedward.sites.files import DICOM_ENDINGS
-from fedward.sites.image_paths import ImageFinder, spelt_parts
+from fedward.sites.decoding import BadRow
+from fedward.sites.image_paths import ALL_ENDINGS, ImageFinder, spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.patient_words import ATTRIBUTE_WORDS
 from fedward.sites.split import owners
@@ -31,8 +30,6 @@ from fedward.text import composed
 
 _LOOKED_AT = 50
 """Rows by which a column of images is recognised."""
-_ENDINGS = (*ENDINGS, *DICOM_ENDINGS, ".nii", ".nii.gz")
-"""How the names of images, DICOM files and volumes end, in lower case."""
 _MOST_CLASSES = 30
 """Different values that a column of labels has at most, to be recognised as one."""
 _WORDS_OF_LABELS = frozenset(
@@ -249,7 +246,7 @@ def _like_images(finder: ImageFinder, records: Sequence[Record], column: str) ->
 
 def _has_ending(cell: str) -> bool:
     """Return whether a cell ends as the names of images do."""
-    return cell.lower().endswith(_ENDINGS)
+    return cell.lower().endswith(ALL_ENDINGS)
 
 
 def _names_image(finder: ImageFinder, cell: str) -> bool:
