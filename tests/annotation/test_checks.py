@@ -43,6 +43,13 @@ def by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Queue]:
     return make
 
 
+def until_the_first_repeat(reader: Any) -> Any:
+    """Answer so many images that the first one comes again next, and return the reader."""
+    for sample_id in IDS[: REPEAT_AFTER + 1]:
+        reader.say(sample_id, "NV")
+    return reader
+
+
 def answer_all(queue: Queue, reader: Any, label: Callable[[str], str]) -> list[str]:
     """Answer what is shown until nothing waits, and return the images in their order."""
     shown = []
@@ -184,9 +191,7 @@ def test_a_check_is_taken_back_and_is_in_the_trail(
     by: Callable[..., Queue], make_clinician: Make, tmp_path: Path
 ) -> None:
     queue = by(repeat=1.0)
-    anna = make_clinician(queue, "Anna")
-    for sample_id in IDS[: REPEAT_AFTER + 1]:
-        anna.say(sample_id, "NV")
+    anna = until_the_first_repeat(make_clinician(queue, "Anna"))
     desk = anna.desk
     assert desk.view("Anna").image.sample_id == "s00"
     assert desk.view("Anna").own is None
@@ -231,9 +236,7 @@ def test_a_repeated_answer_is_compared_with_the_newest_before_it(
     by: Callable[..., Queue], make_clinician: Make
 ) -> None:
     queue = by(repeat=1.0)
-    anna = make_clinician(queue, "Anna")
-    for sample_id in IDS[: REPEAT_AFTER + 1]:
-        anna.say(sample_id, "NV")
+    anna = until_the_first_repeat(make_clinician(queue, "Anna"))
     seen = anna.desk.view("Anna", "s00", again=True).seen
     anna.desk.answer(SentAnswer("Anna", "s00", "label", "MEL", anna.key(), seen, again=True))
     anna.say("s00", "MEL")
@@ -465,9 +468,7 @@ def test_a_question_that_is_gone_while_it_comes_again_keeps_its_label(
 ) -> None:
     """The page shows it without the first answer, so the second corrects nothing."""
     queue = by(repeat=1.0)
-    anna = make_clinician(queue, "Anna")
-    for sample_id in IDS[: REPEAT_AFTER + 1]:
-        anna.say(sample_id, "NV")
+    anna = until_the_first_repeat(make_clinician(queue, "Anna"))
     assert anna.desk.view("Anna").image.sample_id == "s00"
     if meanwhile == "withdrawn":
         queue.request("next run", 1, "fedal", ["s30"])
@@ -489,9 +490,7 @@ def test_a_check_of_an_earlier_job_is_not_counted_as_answered(
 ) -> None:
     """Its question is asked again, because the answer names a class that the job does not have."""
     queue = by(repeat=1.0)
-    anna = make_clinician(queue, "Anna")
-    for sample_id in IDS[: REPEAT_AFTER + 1]:
-        anna.say(sample_id, "NV")
+    anna = until_the_first_repeat(make_clinician(queue, "Anna"))
     anna.say("s00", "MEL")
     assert Desk(queue, IDS, ("MEL", "NV")).view("Anna").mine == REPEAT_AFTER + 2
     assert Desk(queue, IDS, ("BCC", "MEL")).view("Anna").mine == 0
