@@ -502,8 +502,8 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
 def site_files(folders: Sequence[Path]) -> list[str]:
     """Return the sorted names of all site files in the folders, without those of no site.
 
-    Hidden files are none, such as ``._site-1.yaml``, in which macOS keeps attributes. A folder is
-    none, whatever its name.
+    Hidden files, such as ``._site-1.yaml``, in which macOS keeps attributes, do not count. Nor do
+    folders, whatever their names.
     """
     paths = [path for folder in folders for path in folder.glob("[!.]*.yaml") if not path.is_dir()]
     return sorted(path.name for path in paths if path.name not in NOT_SITE_FILES)
