@@ -189,6 +189,18 @@ def test_the_text_fits_80_columns_and_names_who_failed_and_why(finished):
     assert "missing evaluation of the last model, at 1 site site-3: no answer within 60 s" in words
 
 
+def test_of_many_sites_the_first_by_number_are_named(finished):
+    names = [f"site-{number}" for number in (10, 11, 12, *range(1, 10))]
+    shown = ["site-1", "site-2", "site-10"]
+    state = progress(finished)
+    state["waiting"] = dict.fromkeys(names, "digest")
+    state["exchange"]["failed"] = dict.fromkeys(names, "no answer")
+    words = " ".join(" ".join(lines(state)).split())
+    for before, after in (("for approval: ", ", job digest"), ("", ": no answer")):
+        assert all(f"{before}{name}{after}" in words for name in shown)
+        assert f"{before}site-11{after}" not in words
+
+
 def test_the_command_prints_a_folder(finished, tmp_path, capsys):
     assert main(["status", str(finished)]) == 0
     assert capsys.readouterr().out.splitlines() == lines(progress(finished))

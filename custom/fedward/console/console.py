@@ -13,6 +13,7 @@ from fedward.runs.open_questions import open_questions
 from fedward.runs.outcome import ending, outcome
 from fedward.runs.sentences import (
     MOST_SITES,
+    first_sites,
     more_sites,
     no_head,
     nobody_asked,
@@ -167,7 +168,7 @@ class Console(Listener):
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Print which sites wait for approval, and of which job."""
         self._print_pending()
-        for site in sorted(sites, key=natural)[:MOST_SITES]:
+        for site in first_sites(sites):
             self._wrapped(f"waiting for approval: {site}, job {sites[site]}", indent=_INDENT)
         self._wrapped(more_sites(len(sites)), indent=_INDENT)
         if not sites:

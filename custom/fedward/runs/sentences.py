@@ -1,9 +1,9 @@
 """Sentences about a run that the console, log lines, commands and pages have in common."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedward.storage.info import Leaks
-from fedward.text import count
+from fedward.text import count, natural
 
 MOST_SITES = 10
 """Number of sites that get a line of their own in a terminal."""
@@ -51,6 +51,11 @@ def spelled(number: int) -> str:
     return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
+def first_sites(sites: Iterable[str]) -> list[str]:
+    """Return the sites that a terminal shows of many, in the order of numbers in their names."""
+    return sorted(sites, key=natural)[:MOST_SITES]
+
+
 def omitted_sites(number: int) -> str:
     """Return how many of ``number`` sites a terminal omits; empty if all of them are shown."""
     return f"and {count(number - MOST_SITES, 'more site')}" if number > MOST_SITES else ""
@@ -95,7 +100,7 @@ def _they_are(numbers: Mapping[str, int]) -> str:
 
 def _by_site(values: Mapping[str, object]) -> str:
     """Return each site with its value, in brackets; of many sites the first few and a number."""
-    sites = [f"{site}: {value}" for site, value in list(values.items())[:MOST_SITES]]
+    sites = [f"{site}: {values[site]}" for site in first_sites(values)]
     if len(values) > MOST_SITES:
         sites.append(more_sites(len(values)))
     return f"({'; '.join(sites)})"

@@ -11,7 +11,13 @@ from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
 from fedward.runs.open_questions import open_questions
-from fedward.runs.sentences import MOST_SITES, more_sites, nobody_asked, unanswered
+from fedward.runs.sentences import (
+    MOST_SITES,
+    first_sites,
+    more_sites,
+    nobody_asked,
+    unanswered,
+)
 from fedward.runs.standing import standing
 from fedward.server.questions import enough_labels
 from fedward.storage import audit
@@ -188,8 +194,8 @@ def _present(state: Mapping[str, Any]) -> list[str]:
         since = _readable_time(exchange["since"])
         text += _item("now", f"round {exchange['round']}: {sites} asked at {since}")
     waiting = state["waiting"]
-    for site, digest in list(waiting.items())[:MOST_SITES]:
-        text += _item("waiting", f"for approval: {site}, job {digest}")
+    for site in first_sites(waiting):
+        text += _item("waiting", f"for approval: {site}, job {waiting[site]}")
     return text + _item("", more_sites(len(waiting)))
 
 
@@ -233,8 +239,8 @@ def _readable_time(time: str) -> str:
 def _reasons(failed: Mapping[str, str]) -> list[str]:
     """Return the lines of why sites failed, of the first few sites."""
     text = list[str]()
-    for site, reason in sorted(failed.items())[:MOST_SITES]:
-        text += _item("", f"{site}: {reason}")
+    for site in first_sites(failed):
+        text += _item("", f"{site}: {failed[site]}")
     return text + _item("", more_sites(len(failed)))
 
 
