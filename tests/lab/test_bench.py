@@ -43,7 +43,7 @@ def test_a_study_is_cut_run_and_shown_once(
     assert main([*words, "--seeds", "3", "--cost"]) == 0
     text = capsys.readouterr().out
     assert "| fedavg | 1 |" in text
-    assert "1 runs, 0.0 core hours" in text
+    assert "1 run, 0.0 core hours" in text
     references = set(read_records(results))
     assert all(read_records(results)[cell].reference for cell in references)
     assert main([*words, "--seeds", "3", "3"]) == 0
@@ -93,7 +93,7 @@ def test_the_cost_counts_every_round(words: list[str], capsys: pytest.CaptureFix
     """No round takes less than a millisecond, so ten million take more than two hours."""
     many = ["--seeds", "3", "--cost", "--set", "rounds=10000000"]
     assert main([*words, *many]) == 0
-    (hours,) = re.findall(r"1 runs, ([\d.]+) core hours", capsys.readouterr().out)
+    (hours,) = re.findall(r"1 run, ([\d.]+) core hours", capsys.readouterr().out)
     assert float(hours) > 2
 
 

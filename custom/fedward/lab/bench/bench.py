@@ -15,6 +15,7 @@ from fedward.lab.bench.cost import cost
 from fedward.lab.bench.neighbours import neighbours, results_on_page
 from fedward.lab.bench.notes import notes
 from fedward.lab.bench.page import check_page, write_page
+from fedward.lab.bench.prospects import hopeless_claims
 from fedward.lab.bench.records import read_records
 from fedward.lab.bench.reference_runs import reference_cells
 from fedward.lab.bench.results import Results
@@ -59,6 +60,9 @@ def bench(options: argparse.Namespace) -> int:
     elif options.show:
         print(_shown(work, options.study))
     else:
+        warning = hopeless_claims(as_written)
+        if warning:
+            print(warning)
         cells = _cut_cells(work, options)
         if options.cost:
             print(cost(work, cells, options.workers))

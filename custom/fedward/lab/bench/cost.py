@@ -16,6 +16,7 @@ from fedward.lab.bench.study_parts import Cell
 from fedward.lab.simulation import Simulation
 from fedward.methods import method_of
 from fedward.storage.rows import RoundRow, read_rows
+from fedward.text import count
 
 if TYPE_CHECKING:
     from fedward.lab.bench.runs import Bench
@@ -90,7 +91,7 @@ def cost(work: "Bench", cells: Sequence[Cell], workers: int) -> str:
         others = len(repetitions) - 1
         table.add("references", str(others), f"{minutes:.1f}", f"{others * minutes / 60:.2f}")
         hours += others * minutes / 60
-    total = f"{run_count} runs, {hours:.1f} core hours"
+    total = f"{count(run_count, 'run')}, {hours:.1f} core hours"
     return f"{table.markdown()}\n\n{total}: about {hours / workers:.1f} hours, {workers} at once"
 
 

@@ -273,11 +273,12 @@ class Study(BaseModel):
         doubled = [
             cell._replace(doubled=True)
             for cell in cells
-            if cell.seed in self.doubled and self._rounds(cell) > 1
+            if cell.seed in self.doubled and self.rounds(cell) > 1
         ]
         return [*cells, *doubled]
 
-    def _rounds(self, cell: Cell) -> int:
+    def rounds(self, cell: Cell) -> int:
+        """Return how many rounds a cell has."""
         return int(method_of(self.experiment(cell)).settings.rounds)
 
     def experiment(
