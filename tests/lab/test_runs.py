@@ -1,6 +1,8 @@
 """What a study asks of its runs: the settings and weights asked for, and every site at work."""
 
 import json
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,8 @@ import pytest
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.lab.bench.runs import complete_run, note_images, require_same, run_or_resume
+from fedward.lab.bench.runs import Bench, complete_run, note_images, require_same, run_or_resume
+from fedward.lab.bench.study import Study
 from running import run_local
 from tiny import tiny
 
@@ -38,6 +41,41 @@ def test_a_kill_while_the_images_are_noted_leaves_no_note(
     note_images(tmp_path / "runs", tmp_path / "sites")
     with pytest.raises(ConfigError, match=r"expected \.\./sites, found \.\./others\."):
         note_images(tmp_path / "runs", tmp_path / "others")
+
+
+@pytest.mark.parametrize(
+    ("first_weights", "waited_for"),
+    [
+        ({}, ["all lower seed 1"]),
+        ({"lower": "other"}, ["all lower seed 1"]),
+        ({"ssfl": "other", "lower": "other"}, ["all other seed 1", "all lower seed 1"]),
+        ({"lower": "ssfl"}, []),
+        ({"lower": "other", "other": "ssfl"}, []),
+    ],
+)
+def test_a_row_waits_for_the_rows_that_its_report_shows_unless_they_need_it(
+    first_weights: dict[str, str],
+    waited_for: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = {}
+    for row in ("ssfl", "lower", "other"):
+        rows[row] = {"title": row, "job": "ssfl", "init": first_weights.get(row, "")}
+    study = Study.model_validate(
+        {"title": "Tiny", "rows": rows, "own": "ssfl", "lower": "lower", "seeds": [1]}
+    )
+    noted: dict[str, list[str]] = {}
+
+    def note(
+        calls: Mapping[str, partial[str]], workers: int, after: Mapping[str, list[str]]
+    ) -> None:
+        noted.update(after)
+
+    monkeypatch.setattr("fedward.lab.bench.runs.run_all", note)
+    bench = Bench(study, tmp_path, tmp_path / "sites", tmp_path / "results.jsonl", {})
+    bench.run(study.cells(), 1)
+    assert noted["all ssfl seed 1"] == waited_for
 
 
 def experiment_of(rate: float) -> Experiment:

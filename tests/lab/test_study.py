@@ -67,7 +67,7 @@ def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
     assert (sized.classes, sized.image_size) == (("a", "b"), 16)
 
 
-def test_rows_run_after_those_they_need() -> None:
+def test_a_row_also_needs_what_the_rows_that_it_needs_need() -> None:
     needs = {
         "tuned": {"init": "head", "labels": "bought"},
         "head": {"labels": "bought"},
@@ -75,7 +75,10 @@ def test_rows_run_after_those_they_need() -> None:
         "warm": {"init": "bought"},
     }
     rows = {name: {**FILES, "title": name, **needed} for name, needed in needs.items()}
-    assert study(rows=rows).stages() == [("bought",), ("head", "warm"), ("tuned",)]
+    made = study(rows=rows)
+    assert made.all_needs("bought") == set()
+    assert made.all_needs("warm") == {"bought"}
+    assert made.all_needs("tuned") == {"head", "bought"}
 
 
 def test_site_files_are_named_by_seed_and_cut_once() -> None:

@@ -103,18 +103,17 @@ class Bench:
     def _run_after(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
         """Return name of a cell -> names of the cells that must have ended before it begins.
 
-        Its weights or labels come from some. The report of the page's own row shows others, unless
-        they begin with that row themselves.
+        They are those whose weights or labels it begins with, and those that its report shows. A
+        cell does not wait for one that its report shows if that one itself needs the cell's row.
         """
-        stage_of = {row: stage for stage, rows in enumerate(self.study.stages()) for row in rows}
         after = {}
         for cell in cells:
-            in_report = [
+            shown = [
                 other
                 for other in self._baselines(cell)
-                if stage_of[other.row] <= stage_of[cell.row]
+                if cell.row not in self.study.all_needs(other.row)
             ]
-            after[str(cell)] = [str(other) for other in (*self._begins_with(cell), *in_report)]
+            after[str(cell)] = [str(other) for other in (*self._begins_with(cell), *shown)]
         return after
 
     def require_known_changes(self) -> None:

@@ -180,8 +180,9 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _has_no_circle(self) -> "Study":
+        needs = {name: row.needs for name, row in self.rows.items()}
         try:
-            self.stages()
+            TopologicalSorter(needs).prepare()
         except CycleError as error:
             circle = error.args[1][1:]
             raise ValueError(
@@ -209,16 +210,12 @@ class Study(BaseModel):
             )
         return self
 
-    def stages(self) -> list[tuple[str, ...]]:
-        """Return the rows in groups: a row needs only rows of earlier groups."""
-        sorter = TopologicalSorter({name: row.needs for name, row in self.rows.items()})
-        sorter.prepare()
-        stages = []
-        while sorter.is_active():
-            ready = sorter.get_ready()
-            stages.append(ready)
-            sorter.done(*ready)
-        return stages
+    def all_needs(self, row: str) -> set[str]:
+        """Return the rows that must have run before a row, also those that these need."""
+        needed = set(self.rows[row].needs)
+        for other in self.rows[row].needs:
+            needed |= self.all_needs(other)
+        return needed
 
     @property
     def by_labels(self) -> bool:
