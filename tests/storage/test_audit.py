@@ -548,10 +548,12 @@ def test_a_log_of_another_run_is_named(folder):
     )
 
 
-def test_a_line_after_the_end_is_named(folder):
+@pytest.mark.parametrize("event", ["recorded", "joined"])
+def test_a_line_after_the_end_is_named(folder, event):
     rows = log_of(folder)
-    write(folder, chained([*rows, {**rows[-1], "event": "recorded"}], rows[0]["previous"]))
-    assert "line 15: expected nothing after the end of the run" in refusal(folder)
+    added = {**rows[-1], "event": event, "details": {"sites": ["site-new"]}}
+    write(folder, chained([*rows, added], rows[0]["previous"]))
+    assert "line 16: expected nothing after the end of the run" in refusal(folder)
 
 
 def test_a_state_that_is_not_the_one_written_is_named(folder):
@@ -662,6 +664,27 @@ def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
     assert verify(folder).files == 8  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
     assert "best.safetensors" in refusal(folder)
+
+
+def test_a_failed_run_to_which_a_site_was_added_is_no_fault(tmp_path, monkeypatch):
+    """The process was killed before run.json said that the run goes on."""
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
+    folder = run(tmp_path, stop=3)
+    RunFolder.reopen(folder, sites=[*SITES, "site-new"])
+    assert log_of(folder)[-1]["event"] == "joined"
+    assert verify(folder).files == 0
+
+
+def test_a_report_written_again_after_a_crash_is_no_fault(folder, monkeypatch):
+    """The crash has left half of the line about the first report."""
+    monkeypatch.setattr("fedward.lab.simulation.write_report", report)
+    cut_in_mid_line_and_fitted(folder)
+    resume_local(folder)
+    events = [row["event"] for row in log_of(folder)]
+    assert events[-3:] == ["ended", "torn", "reported"]
+    assert verify(folder).files == 10
+    (folder / "report.html").write_text("another")
+    assert "line 16: expected report.html with SHA-256" in refusal(folder)
 
 
 def test_a_report_written_again_is_on_record(folder):
@@ -833,10 +856,10 @@ def go_on_after_the_end_and_fail(folder: Path) -> None:
             put_in_another_order,
             "line 5: expected line 5, after the one before it, found line 6: lines were put in",
         ),
-        (go_on_after_the_end, "line 15: expected nothing after the end of the run but its report"),
+        (go_on_after_the_end, "line 16: expected nothing after the end of the run but its report"),
         (
             go_on_after_the_end_and_fail,
-            "line 15: expected nothing after the end of the run but its report",
+            "line 16: expected nothing after the end of the run but its report",
         ),
     ],
 )

@@ -274,35 +274,56 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
     Returns:
         The number of files; 0 while the run goes on.
     """
-    running = run.info.status == "running"
+    status = run.info.status
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
     if not end:
-        if not running:
-            expected = f"a closing line, as the run is {run.info.status}"
+        if status != "running":
+            expected = f"a closing line, as the run is {status}"
             problem = "the end of the log: it was cut, or run.json was changed"
             raise fault(len(rows) + 1, expected, problem)
         return 0
     rows_after = rows[end:]
-    events_after = {row["event"] for row in rows_after}
-    if events_after - {"reported"}:
-        if not running and events_after - {"reported", "joined"}:
-            expected = "nothing after the end of the run but its report"
-            raise fault(end + 1, expected, "more: lines were added")
+    if _goes_on(rows_after, status):
         return 0
     last_row = rows[end - 1]
     recorded = last_row["details"]["files"]
     present = outputs(folder)
     for name in sorted({*recorded, *present}):
         _check_digest(last_row, name, recorded.get(name), present.get(name))
-    if not running and info_digest(run.info) != last_row["details"]["run"]:
+    if status != "running" and info_digest(run.info) != last_row["details"]["run"]:
         expected = "run.json as it was at the end of the run"
         raise fault(end, expected, "another: the file was changed")
-    if rows_after:
-        _check_pages(folder, rows_after[-1])
+    reports = [row for row in rows_after if row["event"] == "reported"]
+    if reports:
+        _check_pages(folder, reports[-1])
     elif (folder / REPORT).exists():
         problem = "none; `fedward report` writes the page again, and the line"
         raise fault(end + 1, f"a line with the hash of {REPORT}", problem)
     return len(recorded)
+
+
+def _goes_on(rows_after: Sequence[Row], status: Status) -> bool:
+    """Return whether a run has gone on after it had ended.
+
+    Args:
+        rows_after: the lines after the one that says that it ended.
+        status: the run's status in run.json.
+
+    Raises:
+        RunError: a run with this status has no such lines.
+    """
+    # A report that is written again has a line of its own, before which a crash may leave half one.
+    further = {row["event"] for row in rows_after} - {"reported", "torn"}
+    if not further:
+        return False
+    if status == "running":
+        return True
+    # A failed run is given its new sites before run.json says that it goes on.
+    if status == "failed" and further == {"joined"}:
+        return True
+    first = next(row for row in rows_after if row["event"] in further)
+    expected = "nothing after the end of the run but its report"
+    raise fault(first["seq"], expected, "more: lines were added")
 
 
 def _check_pages(folder: Path, row: Row) -> None:
