@@ -137,10 +137,11 @@ class Bench:
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Return the cells that have to run.
 
-        These are the cells without a kept result of the same settings, except those of removed
-        rows. A result stands only with those whose weights or labels it began with. There may be
-        more, with a kept result: those whose run folder is gone, and with whose weights or labels a
-        cell that has to run begins.
+        A cell has to run in two cases:
+
+        - It has no current result (:meth:`_stands`), and its row is not removed.
+        - Its run folder is gone, and another cell that has to run begins with its weights or
+          labels. This holds even if its result is kept.
         """
         kept = read_records(self.file)
         missing = set()
@@ -149,12 +150,13 @@ class Bench:
             if not is_kept and not self.study.rows[cell.row].removed:
                 missing.add(cell)
         selected = set(cells)
-        unseen = list(missing)
-        while unseen:
-            for other in self._begins_with(unseen.pop()):
-                if other in selected - missing and not self.finished_runs(other):
+        to_follow = list(missing)
+        while to_follow:
+            for other in self._begins_with(to_follow.pop()):
+                is_new = other in selected and other not in missing
+                if is_new and not self.finished_runs(other):
                     missing.add(other)
-                    unseen.append(other)
+                    to_follow.append(other)
         return [cell for cell in cells if cell in missing]
 
     def _require_beginnings(self, cells: Sequence[Cell]) -> None:
@@ -170,7 +172,10 @@ class Bench:
                     )
 
     def _stands(self, cell: Cell, kept: Mapping[Cell, Record]) -> bool:
-        """Return whether a kept result is current, and all are with which it began."""
+        """Return whether a kept result is current, and so are those that its cell began with.
+
+        A result that is not kept has nothing that could be out of date.
+        """
         if not self.is_current(kept[cell]):
             return False
         return all(self._stands(other, kept) for other in self._begins_with(cell) if other in kept)
@@ -193,7 +198,7 @@ class Bench:
         experiment = self.experiment(cell)
         files = self._files_with_labels(cell)
         for site, folder in self.folders(cell).items():
-            sites = [site] if site else self.sites_of(cell)
+            sites = self.sites_of(cell) if site == _ALL_SITES else [site]
             run_or_resume(
                 experiment, folder, sites, files, self.out / "cache", self._init_folder(cell)
             )
@@ -341,25 +346,19 @@ class Bench:
         folder = self._folder(cell)
         own_files = folder.with_name(f"{folder.name}.sites")
         texts = files_with_bought_labels(files, self._run_of(buying_row, cell))
-        if not (folder / "run.json").exists():
-            make_folder(own_files)
-            for name, text in texts.items():
-                (own_files / name).write_text(text, encoding="utf-8")
+        if (folder / "run.json").exists():
+            difference = _difference_of_labels(own_files, texts)
+            if difference:
+                raise ConfigError(
+                    f"run {folder}",
+                    f"Delete this folder, so that {cell} runs again.",
+                    expected=f"a run with the labels that the row {buying_row} has bought",
+                    found=difference,
+                )
             return own_files
+        make_folder(own_files)
         for name, text in texts.items():
-            file = own_files / name
-            if not file.exists():
-                found = f"one whose labels nobody knows: there is no {file}"
-            elif file.read_bytes() != text.encode():
-                found = "one with others: that row has run again, with other settings"
-            else:
-                continue
-            raise ConfigError(
-                f"run {folder}",
-                f"Delete this folder, so that {cell} runs again.",
-                expected=f"a run with the labels that the row {buying_row} has bought",
-                found=found,
-            )
+            (own_files / name).write_text(text, encoding="utf-8")
         return own_files
 
     def _begins_with(self, cell: Cell) -> list[Cell]:
@@ -377,6 +376,22 @@ class Bench:
     def _run_of(self, row: str, cell: Cell) -> Run:
         """Return the run of :meth:`_beside`."""
         return complete_run(self._joint_folder(self._beside(cell, row)))
+
+
+def _difference_of_labels(folder: Path, texts: Mapping[str, str]) -> str:
+    """Return why the site files of a run do not name the labels of today; empty if they do.
+
+    Args:
+        folder: holds the site files that the run began with.
+        texts: name of a site file -> its text with the labels of today.
+    """
+    for name, text in texts.items():
+        file = folder / name
+        if not file.exists():
+            return f"one whose labels nobody knows: there is no {file}"
+        if file.read_bytes() != text.encode():
+            return "one with others: that row has run again, with other settings"
+    return ""
 
 
 def _sees_labels(site_file: Path) -> bool:
