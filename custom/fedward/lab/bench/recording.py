@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,14 @@ _SAME = 1e-9
 """Largest difference of two equal accuracies."""
 
 
+class _Chosen(NamedTuple):
+    """A run with the round whose model is reported."""
+
+    run: Run
+    round: int | None
+    """None if no round may be chosen."""
+
+
 def record(cell: Cell, runs: Sequence[Run], drawn: Drawn) -> Record:
     """Return the result of a cell from its finished run, or from its sites' runs if they are alone.
 
@@ -56,8 +65,8 @@ def record(cell: Cell, runs: Sequence[Run], drawn: Drawn) -> Record:
     """
     experiment = Experiment.parse(runs[0].info.experiment, str(runs[0].folder))
     metric = experiment.key_metric
-    best = _best_rounds(runs, metric)
-    best_val = _at(best, metric).val
+    chosen = _best_rounds(runs, metric)
+    best_val = _at(chosen, metric).val
     seconds = [row.value or 0.0 for row in _rows(runs, "seconds") if row.split == "train"]
     transferred = sum(row.down + row.up for run in runs for row in run.bytes)
     return Record(
@@ -74,18 +83,18 @@ def record(cell: Cell, runs: Sequence[Run], drawn: Drawn) -> Record:
         curve=_curve(runs, metric),
         test={
             "last": _test_values([_last(runs, name) for name in (*METRICS, *ERRORS)]),
-            "global": _test_values([_at(best, name) for name in METRICS]),
+            "global": _test_values([_at(chosen, name) for name in METRICS]),
         },
         pseudo_labels=_pseudo_labels(runs),
-        sites=_site_values(best),
+        sites=_site_values(chosen),
         picks=_picks(runs),
         metric=metric,
-        best_round=_rounds_by_site(best, metric),
+        best_round=_rounds_by_site(chosen, metric),
         best_val=None if best_val is None else round(best_val, DIGITS),
         repetition=drawn.repetition,
         cut=drawn.cut,
         doubled=cell.doubled,
-        by_group=_by_group(best, len(experiment.data.classes)),
+        by_group=_by_group(chosen, len(experiment.data.classes)),
     )
 
 
@@ -167,34 +176,35 @@ def _first_round_of_all_labels(run: Run) -> int:
     return min(round_ for round_ in of_sites if round_ > max(short_of_all))
 
 
-def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[tuple[Run, int | None]]:
-    """Return each run with its round of the best validation value; None without such a value.
+def _best_rounds(runs: Sequence[Run], key_metric: str) -> list[_Chosen]:
+    """Return each run with its round of the best validation value.
 
     It is the same rule for sites together and alone: the mean over the run's sites counts, and a
     site that is alone is the only one of its run. Models that were trained before the last labels
     were bought do not count, so that rows are compared at equal labels.
     """
-    best = []
+    chosen = []
     for run in runs:
         first = _first_round_of_all_labels(run)
         rows = [row for row in run.metrics.named(key_metric) if row.round >= first]
-        best.append((run, best_global(rows, key_metric).round))
-    return best
+        chosen.append(_Chosen(run, best_global(rows, key_metric).round))
+    return chosen
 
 
-def _rounds_by_site(best: Sequence[tuple[Run, int | None]], metric: str) -> dict[str, int]:
+def _rounds_by_site(chosen: Sequence[_Chosen], metric: str) -> dict[str, int]:
     """Return site -> its chosen round, of the sites that have one."""
-    choices = _at(best, metric).sites
+    choices = _at(chosen, metric).sites
     rounds = {choice.site: choice.round for choice in choices if choice.round is not None}
     return {site: rounds[site] for site in sorted(rounds, key=natural)}
 
 
-def _at(best: Sequence[tuple[Run, int | None]], metric: str) -> Selection:
+def _at(chosen: Sequence[_Chosen], metric: str) -> Selection:
     """Return the values of a metric in the chosen rounds, as one selection of all sites."""
-    # Not the run's own choice: only rounds with all labels count, see _best_rounds.
-    chosen = [kept_round(run.metrics.named(metric), metric, round_) for run, round_ in best]
-    sites = tuple(site for selection in chosen for site in selection.sites)
-    return Selection("best_global", metric, (), sites)
+    sites: list[SiteChoice] = []
+    for run, round_ in chosen:
+        # Not the run's own choice: only rounds with all labels count, see _best_rounds.
+        sites += kept_round(run.metrics.named(metric), metric, round_).sites
+    return Selection("best_global", metric, (), tuple(sites))
 
 
 def _last(runs: Sequence[Run], metric: str) -> Selection:
@@ -210,27 +220,28 @@ def _test_values(selections: Sequence[Selection]) -> dict[str, float]:
     return rounded(values)
 
 
-def _site_values(best: Sequence[tuple[Run, int | None]]) -> dict[str, dict[str, float]]:
+def _site_values(chosen: Sequence[_Chosen]) -> dict[str, dict[str, float]]:
     """Return site -> metric -> test value in its chosen round, and its number of test images."""
     by_site: dict[str, dict[str, float]] = {}
     for metric in (*METRICS, *ERRORS):
-        for choice in _at(best, metric).sites:
+        for choice in _at(chosen, metric).sites:
             if choice.test is not None:
                 values = by_site.setdefault(choice.site, {"images": choice.images})
                 values[metric] = round(choice.test, DIGITS)
     return {site: by_site[site] for site in sorted(by_site, key=natural)}
 
 
-def _by_group(best: Sequence[tuple[Run, int | None]], classes: int) -> dict[str, dict[str, float]]:
-    """Return the deviation of each metric over groups of test images, in the chosen rounds.
+def _by_group(chosen: Sequence[_Chosen], classes: int) -> dict[str, dict[str, float]]:
+    """Return :attr:`Record.by_group` of the chosen rounds.
 
-    It is empty for runs whose sites noted no answers.
+    It is empty if a site with a test value has noted no answers in the chosen round of its run.
 
     Raises:
-        RunError: the answers have another accuracy than the run's metrics.
+        RunError: the answers of a site are not one class for each test image, or have another
+            accuracy than the run's metrics.
     """
     answered = []
-    for run, round_ in best:
+    for run, round_ in chosen:
         answers = answers_of(run)
         choices = kept_round(run.metrics.named("accuracy"), "accuracy", round_).sites
         for choice in choices:
