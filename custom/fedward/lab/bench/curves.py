@@ -1,6 +1,7 @@
 """A study's curves: at most four rows, each named where its line ends."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeAlias
 
@@ -92,9 +93,12 @@ def plotted(results: Results) -> list[str]:
 def shown_rows(results: Results) -> list[str]:
     """Return the rows that have a line, in the study's order.
 
-    They are the page's own row, the first one that a claim or a pair compares it with, those of few
-    and of all labels, then the other rows of claims and pairs, then others, of which each has run
-    in some variant, until there are four.
+    They are the first four of these that have run in some variant:
+
+    - the page's own row, and the first row that a claim or a pair compares it with
+    - the row of few labels, and that of all labels
+    - the other rows of claims, then those of pairs
+    - all other rows
     """
     study = results.study
     pairs = [(claim.row, claim.than) for claim in study.claims] + list(study.compare)
@@ -116,37 +120,54 @@ def shown_rows(results: Results) -> list[str]:
 
 def _plot(results: Results) -> _Plot:
     """Return what the figure of a study shows."""
-    study = results.study
-    metric = study.metrics[0]
     rows = shown_rows(results)
-    test_label = f"{metric_name(metric)}, test"
-    if study.by_labels:
-        lines = {row: _over_labelled_share(results, row, metric) for row in rows}
-        return _Plot("labelled training images, %", test_label, _drawn(lines), metric in SCORES)
+    if results.study.by_labels:
+        return _plot_over_labelled_share(results, rows)
+    return _plot_of_curves(results, rows)
+
+
+def _plot_over_labelled_share(results: Results, rows: Sequence[str]) -> _Plot:
+    """Return test values of the first metric over the share of labels of each variant."""
+    metric = results.study.metrics[0]
+    lines = {row: _over_labelled_share(results, row, metric) for row in rows}
+    y_label = f"{metric_name(metric)}, test"
+    return _Plot("labelled training images, %", y_label, _drawn(lines), metric in SCORES)
+
+
+def _plot_of_curves(results: Results, rows: Sequence[str]) -> _Plot:
+    """Return the curves of the first variant, over bought labels or else over rounds."""
+    study = results.study
     variant = study.first_variant
-    curves = {
+    curves_of = {
         row: [record.curve for record in results.repetitions(variant, row)]
         for row in rows
         if results.has_run(variant, row)
     }
-    of_all = [curve for by_seed in curves.values() for curve in by_seed]
-    shown_metrics = {metric}
-    y_label = test_label
-    on_test = metric
-    if any(len(curve.test.get(metric, ())) != len(curve.round) for curve in of_all):
+    all_curves = list(chain.from_iterable(curves_of.values()))
+    metric = study.metrics[0]
+    if all(len(curve.test.get(metric, ())) == len(curve.round) for curve in all_curves):
+        test_metric = metric
+        shown_metrics = {metric}
+        y_label = f"{metric_name(metric)}, test"
+    else:
+        test_metric = ""
         shown_metrics = {study.experiment(cell).key_metric for cell in study.cells([variant])}
         y_label = f"{', '.join(map(metric_name, sorted(shown_metrics)))}, validation"
-        on_test = ""
-    if any(bounds_refusal(results, variant, shown) for shown in shown_metrics):
-        curves = {}
-    over_labels = any(len(set(curve.labels)) > 1 for curve in of_all)
-    over = _over_labels if over_labels else _over_rounds
-    lines = {row: over(by_seed, on_test) for row, by_seed in curves.items()}
-    x_label = "labels at all sites" if over_labels else "round"
+    if any(len(set(curve.labels)) > 1 for curve in all_curves):
+        line_of = _over_labels
+        x_label = "labels at all sites"
+    else:
+        line_of = _over_rounds
+        x_label = "round"
+    is_withheld = any(bounds_refusal(results, variant, shown) for shown in shown_metrics)
+    lines = {}
+    if not is_withheld:
+        lines = {row: line_of(curves, test_metric) for row, curves in curves_of.items()}
     return _Plot(x_label, y_label, _drawn(lines), shown_metrics <= SCORES)
 
 
 def _drawn(lines: Mapping[str, Line]) -> dict[str, Line]:
+    """Return the lines that have a value."""
     return {row: line for row, line in lines.items() if line}
 
 
@@ -233,24 +254,30 @@ def _over_rounds(curves: Sequence[Curve], metric: str) -> Line:
 def _over_labels(curves: Sequence[Curve], metric: str) -> Line:
     """Return number of labels -> value of each repetition, in the last round with as many labels.
 
-    Repetitions may have other numbers of labels, and ask for them in other rounds: each has the
-    value of its last number until it has more. Places begin where all repetitions have labels.
+    Repetitions may have different numbers of labels, and ask for them in different rounds. So each
+    keeps the value of the number that it has reached until it has more. The line begins where all
+    repetitions have labels.
 
     Args:
         curves: of the repetitions of a row, at least one.
         metric: as of :func:`_values`.
     """
-    last_values = [
+    # Of several rounds with as many labels, the dict keeps the last.
+    value_by_labels = [
         dict(zip(curve.labels, _values(curve, metric), strict=True))
         for curve in curves
         if curve.labels
     ]
-    if not last_values:  # All labels are there from the start.
+    if not value_by_labels:  # All labels are there from the start.
         return {0: [_values(curve, metric)[-1] for curve in curves]}
-    first = max(min(values) for values in last_values)
-    places = sorted({labels for values in last_values for labels in values if labels >= first})
+    first = max(min(value_of) for value_of in value_by_labels)
+    numbers = sorted(set(chain.from_iterable(value_by_labels)))
     line: dict[float, list[float]] = {}
-    for place in places:
-        reached = [max(labels for labels in values if labels <= place) for values in last_values]
-        line[place] = [values[at] for values, at in zip(last_values, reached, strict=True)]
+    for number in numbers:
+        if number < first:
+            continue
+        line[number] = []
+        for value_of in value_by_labels:
+            reached = max(labels for labels in value_of if labels <= number)
+            line[number].append(value_of[reached])
     return line
