@@ -56,12 +56,10 @@ SPLIT = {
 """A study that cuts its images, so that variants may differ by their share of labels."""
 
 
-def all_lines(
-    study: Study, label_counts: tuple[Labels, ...] = ("few", "all")
-) -> dict[Cell, Record]:
+def all_lines(study: Study, label_sets: tuple[Labels, ...] = ("few", "all")) -> dict[Cell, Record]:
     """Return the lines of a study with each reference on pixels, in its first variant."""
     lines = lines_of(study)
-    for kind in references_on("pixels", label_counts):
+    for kind in references_on("pixels", label_sets):
         lines |= reference(study, [0.4] * len(SEEDS), kind)
     return lines
 
@@ -445,8 +443,8 @@ def lines_of_shares(study: Study) -> dict[Cell, Record]:
     """Return lines whose references with few labels are those of the second variant alone."""
     lines = lines_of(study)
     lines = {cell: record for cell, record in lines.items() if not record.reference}
-    for variant, label_counts in (("whole", ("all",)), ("tenth", ("few", "all"))):
-        for kind in references_on("pixels", label_counts):
+    for variant, label_sets in (("whole", ("all",)), ("tenth", ("few", "all"))):
+        for kind in references_on("pixels", label_sets):
             for seed in SEEDS:
                 (seen,) = reference_cells(study, [Cell(variant, "lower", seed)])
                 (made,) = (

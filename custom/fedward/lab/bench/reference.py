@@ -49,9 +49,9 @@ class Reference:
         return f"{TITLE_BEGIN}{model} on {images}, {sites}, {self.labels} labels"
 
 
-def references_on(input_name: Input, label_counts: Sequence[Labels]) -> Iterator[Reference]:
+def references_on(input_name: Input, label_sets: Sequence[Labels]) -> Iterator[Reference]:
     """Yield the references that learn from an input, pooled and at each site alone."""
     for sites in ("pooled", "alone"):
         for model in MODELS[input_name]:
-            for labels in label_counts:
+            for labels in label_sets:
                 yield Reference(input_name, model, sites, labels)

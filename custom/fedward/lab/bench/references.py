@@ -94,6 +94,16 @@ class _Members:
     """Site -> inputs of its test images, where it has some."""
 
 
+class _Trial(NamedTuple):
+    """A classifier that was fitted with one of the strengths that validation chooses from."""
+
+    strength: float
+    """C, or the shrinkage."""
+    values: list[float | None]
+    """The study's metric on the validation images of each site that has some."""
+    classifier: _Classifier
+
+
 @dataclass(frozen=True)
 class Fits:
     """Fits references to the images of sites.
@@ -111,8 +121,11 @@ class Fits:
     def all(
         self, fitted: Collection[Reference] = ()
     ) -> Iterator[tuple[Reference, FittedReference]]:
-        """Yield the references that are not yet fitted; few labels only if some are hidden."""
-        # As a site's training has one thread: several processes would wait for each other.
+        """Fit the references that are not among the fitted ones, and yield each.
+
+        Those with few labels are left out if methods may see all labels.
+        """
+        # One thread, as a site's training has: several processes would wait for each other.
         from threadpoolctl import threadpool_limits
 
         with threadpool_limits(1), warnings.catch_warnings():
@@ -122,14 +135,14 @@ class Fits:
 
     def _all(self, fitted: Collection[Reference]) -> Iterator[tuple[Reference, FittedReference]]:
         some_are_hidden = any(len(site.few) < len(site.whole) for site in self.sites.values())
-        label_counts: tuple[Labels, ...] = ("few", "all") if some_are_hidden else ("all",)
+        label_sets: tuple[Labels, ...] = ("few", "all") if some_are_hidden else ("all",)
         training = [name for name, site in self.sites.items() if len(site.train)]
         for input_name in self.inputs:
             members_of_models = {
                 "pooled": {"": self._members(input_name, list(self.sites))},
                 "alone": {site: self._members(input_name, [site]) for site in training},
             }
-            for reference in references_on(input_name, label_counts):
+            for reference in references_on(input_name, label_sets):
                 if reference not in fitted:
                     members_of = members_of_models[reference.sites]
                     yield reference, self._fitted(reference, members_of)
@@ -183,24 +196,25 @@ class Fits:
             # A site without labels learns nothing alone.
             if not labels:
                 continue
-            strength, values, classifier = self._chosen(
+            best = self._best_trial(
                 reference.model, np.concatenate(inputs), np.concatenate(labels), members
             )
-            chosen[name] = strength
-            validation += values
+            chosen[name] = best.strength
+            validation += best.values
             for site, vectors in members.test.items():
-                test_values[site], answered = self._tested(site, classifier, vectors)
+                test_values[site], answered = self._tested(site, best.classifier, vectors)
                 answers.append(answered)
         return FittedReference(chosen, mean(validation), test_values, answers)
 
-    def _chosen(
+    def _best_trial(
         self, model: Model, inputs: Values, labels: Classes, members: _Members
-    ) -> tuple[float, list[float | None], _Classifier]:
-        """Return the best strength on validation images, its values at the sites, and its model.
+    ) -> _Trial:
+        """Fit a model with each strength, and return the best on validation images.
 
-        On ties the smallest one is chosen, and so it is without validation images.
+        Of equally good strengths the smallest is chosen, so also where there are no validation
+        images.
         """
-        tried = []
+        trials = []
         for strength in STRENGTHS[model]:
             classifier = _classifier(model, strength, self.experiment.seed, labels)
             classifier.fit(inputs, labels)
@@ -208,9 +222,9 @@ class Fits:
             for site, vectors in members.val.items():
                 scores, truths = self._answers(classifier, vectors, self.sites[site].val)
                 values.append(self._metrics(scores, truths)[self.experiment.key_metric])
-            tried.append((strength, values, classifier))
+            trials.append(_Trial(strength, values, classifier))
         # Of equal values `max` takes the first, and strengths rise.
-        return max(tried, key=lambda trial: mean(trial[1]) or 0.0)
+        return max(trials, key=lambda trial: mean(trial.values) or 0.0)
 
     def _tested(
         self, site: str, classifier: _Classifier, vectors: Values
