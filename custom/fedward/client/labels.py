@@ -147,39 +147,53 @@ def _answers_in(
     verdicts_asked_for = verdicts_on(asked, verdicts, rules)
     labels = labels_of(verdicts_asked_for, rules, classes)
     refused = {name for name, verdict in verdicts_asked_for.items() if verdict.kind in REFUSED}
-    all_labels = queue.labels()
-    with_other_classes = []
-    for name in asked:
-        label = all_labels.get(name)
-        if label and not rules.findings(label) <= {*classes}:
-            with_other_classes.append(name)
-    not_trained_on = all_labels.keys() - train_ids
-    why_unusable = []
-    if with_other_classes:
-        other_labels = sorted({all_labels[name] for name in with_other_classes})
-        why_unusable.append(
-            f"{count(len(with_other_classes), 'answer')} cannot be used: "
-            f"{', '.join(map(repr, other_labels[:_MOST_SHOWN]))}, where the job's classes are "
-            f"{listed(classes)}. Answer with these instead."
-        )
-    if not_trained_on:
-        why_unusable.append(
-            f"{count(len(not_trained_on), 'answer')} cannot be used: the site file names no such "
-            "training image."
-        )
-    usable = {name for name, verdict in verdicts.items() if verdict.label is not None}
     # Images of one lesion that are answered together are one question.
     questions = {rules.together(name) for name in verdicts_asked_for}
-    asked_or_labelled = {*asked, *labelled}
+
+    texts = queue.labels()
+    with_other_classes = []
+    for name in asked:
+        label = texts.get(name)
+        if label and not rules.findings(label) <= set(classes):
+            with_other_classes.append(label)
+    not_trained_on = texts.keys() - train_ids
+    usable = {name for name, verdict in verdicts.items() if verdict.label is not None}
+    may_be_asked = set(train_ids).difference(asked, labelled)
     return Answers(
         labels,
         cannot_tell=frozenset(verdicts_asked_for) - labels.keys(),
         refused=frozenset(refused),
         shared=len(verdicts_asked_for) - len(questions),
         unusable=len(with_other_classes) + len(not_trained_on),
-        why_unusable=tuple(why_unusable),
-        unasked=len((usable & {*train_ids}) - asked_or_labelled),
+        why_unusable=_why_unusable(with_other_classes, classes, len(not_trained_on)),
+        unasked=len(usable & may_be_asked),
     )
+
+
+def _why_unusable(
+    with_other_classes: Sequence[str], classes: Sequence[str], not_trained_on: int
+) -> tuple[str, ...]:
+    """Return the sentences of :attr:`Answers.why_unusable`.
+
+    Args:
+        with_other_classes: the answers with classes that are not the job's.
+        classes: the job's.
+        not_trained_on: number of the answers about images that are not trained on.
+    """
+    sentences = []
+    if with_other_classes:
+        shown = sorted(set(with_other_classes))[:_MOST_SHOWN]
+        sentences.append(
+            f"{count(len(with_other_classes), 'answer')} cannot be used: "
+            f"{', '.join(map(repr, shown))}, where the job's classes are "
+            f"{listed(classes)}. Answer with these instead."
+        )
+    if not_trained_on:
+        sentences.append(
+            f"{count(not_trained_on, 'answer')} cannot be used: the site file names no such "
+            "training image."
+        )
+    return tuple(sentences)
 
 
 def verdicts_on(
