@@ -175,20 +175,22 @@ def _as_trained(
     if file.labelled == 1.0:
         return whole
     labelled = _of_common_classes(whole.labelled, facts)
-    label_of_file = {}
-    for name, label in zip(labelled.ids, labelled.labels, strict=True):
+    label_of_file: dict[str, int] = {}
+    for name, label in zip(labelled.ids, labelled.labels.tolist(), strict=True):
         label_of_file[_file_of(name, facts)] = label
     if isinstance(file.labelled, float):
+        # The share is drawn among files, because the frames of a file have one label together.
         rng = numpy_generator(file.split.seed, "labelled")
-        labels = np.array([*label_of_file.values()], np.int64)
-        used_files = {*compress(label_of_file, labelled_share(labels, file.labelled, rng))}
+        labels = np.array(list(label_of_file.values()), np.int64)
+        is_used = labelled_share(labels, file.labelled, rng)
+        used_files = set(compress(label_of_file, is_used))
     else:
         used_files = set(file.labelled)
     visible_labels = {}
     for name in labelled.ids:
         file_name = _file_of(name, facts)
         if file_name in used_files:
-            visible_labels[name] = int(label_of_file[file_name])
+            visible_labels[name] = label_of_file[file_name]
     return replace(whole, labelled=labelled).with_labels(visible_labels)
 
 
@@ -270,6 +272,7 @@ def _owners(names: Sequence[str], facts: Mapping[str, Fact]) -> list[str]:
 
 
 def _fact(name: str, facts: Mapping[str, Fact]) -> Fact:
+    """Return what the site's files say of an image; an empty fact if they say nothing."""
     return facts.get(_file_of(name, facts), Fact())
 
 
@@ -284,11 +287,12 @@ def _file_of(name: str, facts: Mapping[str, Fact]) -> str:
 
 
 def _by_class(images: Images, classes: int) -> list[int]:
+    """Return the number of labelled images of each class, in fives."""
     return [in_fives(int(count)) for count in np.bincount(images.labels, minlength=classes)]
 
 
 def _patients(splits: Sequence[Sequence[Images]], facts: Mapping[str, Fact]) -> list[int]:
-    """Return the number of patients in each split; nothing where the site names no patient."""
+    """Return the number of patients in each split, in fives; [] if the site names no patient."""
     patients = []
     for split in splits:
         groups = {_fact(name, facts).group for images in split for name in images.ids}
