@@ -88,15 +88,15 @@ def encoder(folder: Path, experiment: Experiment | None = None) -> Encoder:
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Hashes of the images that are encoded, in order."""
-    names = list[str]()
+    hashes = list[str]()
     encode = Encoder._encoded
 
-    def counted(self: Encoder, pixels: Any, name: str, trains: bool) -> Any:
-        names.append(name)
-        return encode(self, pixels, name, trains)
+    def counted(self: Encoder, pixels: Any, image_hash: str, *, with_views: bool) -> Any:
+        hashes.append(image_hash)
+        return encode(self, pixels, image_hash, with_views=with_views)
 
     monkeypatch.setattr(Encoder, "_encoded", counted)
-    return names
+    return hashes
 
 
 def files(folder: Path) -> set[str]:
@@ -406,9 +406,9 @@ def test_two_compute_features_once(
         asked.extend([operation] if operation == fcntl.LOCK_EX else [])
         flock(file, operation)
 
-    def slow(self: Encoder, pixels: Any, name: str, trains: bool) -> Any:
+    def slow(self: Encoder, pixels: Any, image_hash: str, *, with_views: bool) -> Any:
         assert appears(lambda: len(asked) == 2), "nobody else asked for the lock"
-        return counted(self, pixels, name, trains)
+        return counted(self, pixels, image_hash, with_views=with_views)
 
     monkeypatch.setattr(fcntl, "flock", noted)
     monkeypatch.setattr(Encoder, "_encoded", slow)

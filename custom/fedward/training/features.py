@@ -62,14 +62,14 @@ class Features:
         Raises:
             ValueError: the parts differ in their table, or in how many views are stored.
         """
-        if any(
-            part.table is not parts[0].table or part.view_rows != parts[0].view_rows
-            for part in parts
-        ):
-            raise ValueError("parts with other tables or views than the first one")
+        table = parts[0].table
+        view_rows = parts[0].view_rows
+        for part in parts:
+            if part.table is not table or part.view_rows != view_rows:
+                raise ValueError("parts with other tables or views than the first one")
         first = torch.cat([part.first for part in parts])
         labels = torch.cat([part.labels for part in parts])
-        return cls(parts[0].table, first, labels, parts[0].view_rows)
+        return cls(table, first, labels, view_rows)
 
     def split(self, sizes: list[int]) -> list["Features"]:
         """Return parts with these numbers of images, which add up to all."""
@@ -227,11 +227,11 @@ class Encoder:
     def _stored(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> tuple[_Array, dict[str, int]]:
         """Return the table, and the first row of each image by its hash."""
         rows: dict[str, list[int]] = {}
-        """First row and number of rows of each image, as the file's facts have them."""
-        start = 0
-        for name, (_, count) in wanted.items():
-            rows[name] = [start, count]
-            start += count
+        """Hash of an image -> its first row and its number of rows, as the file's facts say."""
+        next_row = 0
+        for image_hash, (_, count) in wanted.items():
+            rows[image_hash] = [next_row, count]
+            next_row += count
         make_folder(self.cache.folder, PRIVATE)
         target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
         array = _read(target, rows)
@@ -246,16 +246,29 @@ class Encoder:
                     )
         caches.touch(target)
         caches.keep_newest(*self.cache)
-        return array, {name: start for name, (start, _) in rows.items()}
+        return array, {image_hash: first for image_hash, (first, _) in rows.items()}
 
     def _rows(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> Iterator[_Array]:
         """Yield the rows (n, D) of each image.
 
         Rows that another file with the same key holds are not computed again.
         """
+        needed = {image_hash: count for image_hash, (_, count) in wanted.items()}
+        stored = self._rows_in_files(needed)
+        for image_hash, (pixels, count) in wanted.items():
+            if image_hash in stored:
+                yield stored[image_hash][:count]
+            else:
+                yield self._encoded(pixels, image_hash, with_views=count > 1)
+
+    def _rows_in_files(self, needed: Mapping[str, int]) -> dict[str, _Array]:
+        """Return hash -> rows of the images that files with the same key hold, as far as found.
+
+        Args:
+            needed: hash of an image -> the fewest rows of it that are of use.
+        """
         stored: dict[str, _Array] = {}
-        missing = {name: count for name, (_, count) in wanted.items()}
-        """Number of rows that an image needs, until they are found."""
+        missing = dict(needed)
         for file in caches.newest_first(self.cache.folder):
             if not missing:
                 break
@@ -263,30 +276,26 @@ class Encoder:
             notes = caches.read_notes(file) if of_this_encoder else None
             if notes is None:
                 continue
-            rows = notes.get("rows", {})
-            places = {
-                name: rows[name]
-                for name, count in missing.items()
-                if name in rows and rows[name][1] >= count
-            }
+            rows_in_file = notes.get("rows", {})
+            places = {}
+            for image_hash, count in missing.items():
+                first, count_in_file = rows_in_file.get(image_hash, (0, 0))
+                if count_in_file >= count:
+                    places[image_hash] = (first, first + count_in_file)
             # Of many repetitions most files hold nothing that newer ones do not: they stay unread.
             content = caches.read(file, np.float16) if places else None
             if content is None:
                 continue
             # Slices of a memory map are slow to make.
             array = np.asarray(content[0])
-            for name, (start, count) in places.items():
-                stored[name] = array[start : start + count]
-                del missing[name]
-        for name, (pixels, count) in wanted.items():
-            if name in stored:
-                yield stored[name][:count]
-            else:
-                yield self._encoded(pixels, name, count > 1)
+            for image_hash, (first, end) in places.items():
+                stored[image_hash] = array[first:end]
+                del missing[image_hash]
+        return stored
 
     @torch.no_grad()
-    def _encoded(self, pixels: _Pixels, name: str, trains: bool) -> _Array:
-        """Return the rows of one image.
+    def _encoded(self, pixels: _Pixels, image_hash: str, *, with_views: bool) -> _Array:
+        """Return the rows (n, D) of one image (H, W, C).
 
         They are the same, bit for bit, whatever other images there are: an image is encoded alone,
         and its views as one batch.
@@ -294,8 +303,8 @@ class Encoder:
         image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).unsqueeze(0)
         image = image.to(self._device).float().div_(255)
         features = [self._features(image)]
-        if trains:
-            features.append(self._features(self._views_of(image, name)))
+        if with_views:
+            features.append(self._features(self._views_of(image, image_hash)))
         rows = torch.cat(features).to(torch.float16).cpu()
         if not bool(rows.isfinite().all()):
             raise WorkError(
@@ -305,13 +314,16 @@ class Encoder:
             )
         return rows.numpy()
 
-    def _views_of(self, image: Tensor, name: str) -> Tensor:
-        """Return the weak views, then the strong ones, of an image (1, C, H, W)."""
+    def _views_of(self, image: Tensor, image_hash: str) -> Tensor:
+        """Return the weak views, then the strong ones, of an image (1, C, H, W).
+
+        They follow from the hash, so that an image has the same views in all runs.
+        """
         recipe = VIEWS[self.experiment.data.views]
         views = []
         for kind, view in (("weak", recipe.weak), ("strong", recipe.strong)):
             for number in range(self.experiment.stored_views):
-                generator = torch_generator(0, "features", name, kind, number)
+                generator = torch_generator(0, "features", image_hash, kind, number)
                 views.append(view(image, generator))
         return torch.cat(views)
 
