@@ -153,12 +153,7 @@ class ImageFinder:
         except BadRow as problem:
             first_problem = problem
         else:
-            # A path may lead out of the folder and in again.
-            path = posixpath.normpath(posixpath.join(self._root.as_posix(), name))
-            if ".." in name.split("/"):
-                # Behind a link, .. is the folder above that which the link leads to.
-                path = image.as_posix()
-            return _Match(posixpath.relpath(path, self._root.as_posix()))
+            return _Match(self._relative(name, image))
         name = _QUERY.sub(r"\1", name)
         for spelling in dict.fromkeys((name, unquote(name))):
             match = self._search(spelling)
@@ -166,6 +161,21 @@ class ImageFinder:
                 self._check(match.path)
                 return match
         raise NoImage(f"{first_problem}{self._hint(name)}")
+
+    def _relative(self, name: str, image: Path) -> str:
+        """Return the plain relative path of an image.
+
+        Args:
+            name: its path, relative to the folder, as it is written.
+            image: the file that this path leads to.
+        """
+        if ".." in name.split("/"):
+            # The path may lead out of the folder and in again. After a link, .. is the folder
+            # above the one that the link leads to, so that parts must not be left out by name.
+            path = image.as_posix()
+        else:
+            path = posixpath.normpath(posixpath.join(self._root.as_posix(), name))
+        return posixpath.relpath(path, self._root.as_posix())
 
     def _check(self, path: str) -> None:
         """Raise NoImage if a path leads out of the folder, as a link may."""
@@ -198,7 +208,7 @@ class ImageFinder:
                 candidates += self._at(parts[place + 1 :])
         match = self._only(name, candidates, "the folder's name and what follows it")
         if match:
-            start = _start(name, len(spelt_parts(match.path)) + 1)
+            start = _without_last_parts(name, len(spelt_parts(match.path)) + 1)
             self._foreign_start = self._foreign_start or start
             if start != self._foreign_start:
                 raise NoImage(
@@ -210,23 +220,30 @@ class ImageFinder:
     def _only(self, name: str, candidates: Sequence[_Image], rule: str) -> _Match | None:
         """Return the candidate that a path names; None without any.
 
-        Of several, one that can be reached is meant; of these one that is written exactly so, or
-        else one with the same ending.
+        Candidates that can be reached come before those that cannot. Of these, the first kind that
+        there is counts: those whose path is written exactly so, those whose file name is, those
+        with the same ending, and all.
+
+        Args:
+            name: the path.
+            candidates: the images that it may name.
+            rule: how they were found, for :attr:`_Match.rule`.
+
+        Raises:
+            NoImage: there are several of that kind.
         """
         if not candidates:
             return None
-        candidates = [
-            image for image in candidates if os.path.exists(self._root / image.path)
-        ] or candidates
-        path = "/".join(
-            part for part in name.replace("\\", "/").split("/") if part not in ("", ".")
-        )
+        reachable = [image for image in candidates if os.path.exists(self._root / image.path)]
+        possible = reachable or candidates
+        written_parts = name.replace("\\", "/").split("/")
+        path = "/".join(part for part in written_parts if part not in ("", "."))
         file_name = posixpath.basename(path)
         preferred = (
-            [image for image in candidates if f"{self._root}/{image.path}".endswith(f"/{path}")],
-            [image for image in candidates if posixpath.basename(image.path) == file_name],
-            [image for image in candidates if image.parts[-1] == _spelling(file_name)],
-            candidates,
+            [image for image in possible if f"{self._root}/{image.path}".endswith(f"/{path}")],
+            [image for image in possible if posixpath.basename(image.path) == file_name],
+            [image for image in possible if image.parts[-1] == _spelling(file_name)],
+            possible,
         )
         chosen = next(images for images in preferred if images)
         if len(chosen) > 1:
@@ -240,12 +257,16 @@ class ImageFinder:
         if not parts or self._hints == _HINTS:
             return ""
         self._hints += 1
-        alike = sorted(self._ending_in(parts[-1:]), key=lambda image: -_shared(image.parts, parts))
+        alike = sorted(
+            self._ending_in(parts[-1:]), key=lambda image: -_shared_folders(image.parts, parts)
+        )
         if alike:
-            best = alike[0]
-            inside = len(best.parts) - len(self._root_parts)
-            if inside < len(parts) and _shared(best.parts, parts) >= inside - 1:
-                self._missed_starts[_start(name, inside)] += 1
+            nearest = alike[0]
+            inside = len(nearest.parts) - len(self._root_parts)
+            """Parts of its path below the folder, the file name among them."""
+            folders_agree = _shared_folders(nearest.parts, parts) >= inside - 1
+            if inside < len(parts) and folders_agree:
+                self._missed_starts[_without_last_parts(name, inside)] += 1
             paths = ", ".join(image.path for image in alike[:_SHOWN])
             return f". {len(alike)} of this name in other folders: {paths}"
         stem = posixpath.splitext(parts[-1])[0]
@@ -346,8 +367,8 @@ def _is_same_number(stem: str, name: str) -> bool:
     return stem.isdecimal() and written.isdecimal() and int(stem) == int(written)
 
 
-def _shared(parts: Sequence[str], others: Sequence[str]) -> int:
-    """Return how many parts two paths share before their last ones, from there upwards."""
+def _shared_folders(parts: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many folders two paths share, counted from the file names upwards."""
     shared = 0
     for one, other in zip(reversed(parts[:-1]), reversed(others[:-1]), strict=False):
         if one != other:
@@ -356,7 +377,8 @@ def _shared(parts: Sequence[str], others: Sequence[str]) -> int:
     return shared
 
 
-def _start(path: str, parts: int) -> str:
-    """Return a path without its last parts."""
-    separator = "\\" if "\\" in path and "/" not in path else "/"
-    return separator.join(path.split(separator)[:-parts])
+def _without_last_parts(path: str, number: int) -> str:
+    """Return a path as it is written, without so many of its last parts."""
+    is_of_windows = "\\" in path and "/" not in path
+    separator = "\\" if is_of_windows else "/"
+    return separator.join(path.split(separator)[:-number])
