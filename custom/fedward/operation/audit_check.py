@@ -13,6 +13,7 @@ from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.evaluation_turn import evaluation_turn
 from fedward.methods.survey import Survey
+from fedward.methods.workflow import Turn
 from fedward.operation.log_check import check_logs
 from fedward.operation.result_check import check_results
 from fedward.operation.server_record import ServerRecord, answered_sites
@@ -353,19 +354,28 @@ def _check_model(
         expected_about |= {"metric": metric, "value": about["value"]}
     if about != expected_about:
         raise fault(1, f"{name}.json as this run writes it", "others: the file was changed")
-    next_, part = evaluation_turn(algorithm, about["round"])
-    asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
-    # A round may omit a part, so the first one from `part` on is the one that had the model.
-    parts = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]
-    sent = [row for row in asked if row["details"]["part"] == min(parts, default=part)]
-    if sent:
+    turn = evaluation_turn(algorithm, about["round"])
+    request = _newest_request(rows, turn)
+    if request:
         state = wire.flatten("model", StoredState(file))
-        row = sent[-1]
-        _check_digest(row, file.name, row["details"]["model"], arrays_digest(state))
-        return
+        _check_digest(request, file.name, request["details"]["model"], arrays_digest(state))
     # A model that nobody trains is sent to nobody.
-    if not algorithm.requirements.tensors.untrained:
-        raise fault(len(rows), f"a line that asks for round {next_} with {file.name}", "none")
+    elif not algorithm.requirements.tensors.untrained:
+        raise fault(len(rows), f"a line that asks for round {turn.round} with {file.name}", "none")
+
+
+def _newest_request(rows: Sequence[Row], turn: Turn) -> Row | None:
+    """Return the newest line that asks for an exchange; None if there is none.
+
+    A round may omit parts, so that of its parts from ``turn`` on the first that was asked counts.
+    """
+    candidates = []
+    for row in rows:
+        is_of_round = row["event"] == "asked" and row["details"]["round"] == turn.round
+        if is_of_round and row["details"]["part"] >= turn.part:
+            candidates.append(row)
+    # Of equal parts `min` takes the first: the newest, as the rows are reversed.
+    return min(reversed(candidates), key=lambda row: int(row["details"]["part"]), default=None)
 
 
 def _check_digest(row: Row, name: str, recorded: str | None, present: str | None) -> None:
