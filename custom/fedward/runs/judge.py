@@ -46,7 +46,9 @@ def judge(run: Run, round_: int | None = None, compared: Sequence[Against] = ())
     if round_ is None or run.info.untrained:
         return None
     undecided = _Judge(run, round_).undecided_verdict(tuple(compared))
-    return undecided and replace(undecided, level=_level(undecided))
+    if undecided is None:
+        return None
+    return replace(undecided, level=_level(undecided))
 
 
 @dataclass(frozen=True)
@@ -176,11 +178,16 @@ class _Judge:
     def _luck(self, sites: Iterable[str]) -> float:
         """Return 1.96 standard errors of the mean macro AUROC of a model that guesses.
 
-        The variance of a class's AUROC is that of Mann and Whitney's statistic without ties,
-        (n + 1) / (12 a b) for a images with the class and b = n - a without, times the site's
-        design effect of right answers, as images of one patient are not independent. Classes are
-        taken to err together, which is the widest case, and sites independently. Without the number
-        of images of any class at a site nothing is shown.
+        The variance of a class's AUROC is ``(n + 1) / (12 p (n - p))`` for n images, of which p
+        show the class: that of Mann and Whitney's statistic without ties. It is multiplied by the
+        site's design effect of right answers, as images of one patient are not independent.
+        Classes are taken to err together, which is the widest case, and sites independently.
+
+        Args:
+            sites: those with a macro AUROC.
+
+        Returns:
+            A number >= 0. It is 0.5 where a site says of no class how many images show it.
         """
         rows = self.run.metrics.test_rows("auroc_macro", self.round)
         squares = []
@@ -189,11 +196,12 @@ class _Judge:
             effect = self._counts.design_effect_at(site)
             errors = []
             for name in self.run.classes:
-                shown = self.run.metrics.values("test", f"support/{name}", self.round).get(site)
-                if shown and shown < images:
-                    errors.append(sqrt(effect * (images + 1) / (12 * shown * (images - shown))))
+                positive = self.run.metrics.values("test", f"support/{name}", self.round).get(site)
+                if positive and positive < images:
+                    pairs = positive * (images - positive)
+                    errors.append(sqrt(effect * (images + 1) / (12 * pairs)))
             if not errors:
-                # Guessing may then reach any AUROC: none is above 0.5 by more than 0.5.
+                # For all that is known, guessing may reach any AUROC, up to 1.
                 return 1 - CHANCE
             squares.append(fmean(errors) ** 2)
         return _NORMAL * sqrt(sum(squares)) / max(len(squares), 1)
