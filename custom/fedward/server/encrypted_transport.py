@@ -165,9 +165,11 @@ class EncryptedTransport:
         except (WireError, _NoMeanError) as error:
             _deliver_unusable(total, requests, str(error), deliver)
             return
-        size = sum(array.nbytes for array in mean.values())
+        # A site's answer carries the mean from here on, but what travelled were its ciphertexts.
+        bytes_of_mean = sum(array.nbytes for array in mean.values())
         for site, answer in total.answers.items():
-            deliver(site, Message(answer.meta, mean, answer.further - size, answer.received))
+            further = answer.further - bytes_of_mean
+            deliver(site, Message(answer.meta, mean, further, answer.received))
 
     def _decrypt(
         self, total: _Sum, requests: dict[str, Message], timeout: int
@@ -196,7 +198,7 @@ class EncryptedTransport:
         return {f"diff/{name}": array for name, array in mean.items()}
 
     def _check_worth(self, total: _Sum) -> None:
-        """Raise _NoMeanError for a sum of too few updates, or of too uneven ones."""
+        """Raise _NoMeanError for a sum of too few updates, or of too unequal weights."""
         smallest = self._experiment.smallest_sum
         if len(total.sites) < smallest:
             raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
@@ -241,7 +243,11 @@ class EncryptedTransport:
         return decryptions
 
     def _keep(self, round_: int, part: int, total: _Sum) -> None:
-        """Record whose updates are in a sum before it is sent; refuse another for its exchange."""
+        """Record whose updates are in a sum, before the sum is sent to be decrypted.
+
+        Raises:
+            _NoMeanError: a sum of other updates was recorded for the same exchange.
+        """
         path = self._folder / "sums" / f"{round_:05d}-{part:03d}.json"
         terms = {"sites": total.sites, "weight": total.weight}
         if not path.exists():
