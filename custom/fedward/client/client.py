@@ -105,7 +105,7 @@ class Client(Respondent):
         self._observer = observer
         self._learner: Learner | None = None
         self._run = ""
-        """Id of the run that the first request in this process was of."""
+        """Id of the run of the first request in this process; empty before it."""
         self._warned_of_missing_tensors = False
         """Whether the log already says that the site has no tensors of its own."""
 
@@ -148,7 +148,7 @@ class Client(Respondent):
 
     @cached_property
     def data(self) -> SiteData:
-        """The site's data as the run began with them, read at first use."""
+        """The site's data as they were when the run began, read at first use."""
         requirements = self.algorithm.requirements
         return read_for_run(
             self.source,

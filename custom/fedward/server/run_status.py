@@ -83,7 +83,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     newest = next(audit.rows(run.path), None)
     committed = next(audit.rows(run.path, "committed"), None)
     done = max((row.round for row in rounds), default=0)
-    # A run whose newest state was damaged has gone back behind the last round it committed.
+    # A run whose newest state was damaged has gone back to before the last round that it committed.
     goes_on_from = next(audit.rows(run.path, "committed", "resumed"), None)
     if goes_on_from:
         done = goes_on_from["details"]["round"]

@@ -336,7 +336,7 @@ def check_scans(content: bytes) -> None:
     """
     if content.count(_SCAN) <= _MOST_SCANS:
         return
-    # The same bytes may be within a thumbnail, or behind the end.
+    # The same bytes may be within a thumbnail, or after the end.
     scans = 0
     marker = _WITH_LENGTH.search(content)
     while marker and marker[1][0] != _END_OF_JPEG:

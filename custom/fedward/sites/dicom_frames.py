@@ -18,7 +18,7 @@ _SCAN = 0xDA
 """Marker before the pixels of a JPEG."""
 _CODING = 0x52
 _TILE = 0x90
-"""Markers of JPEG 2000: how the image is coded, and its first part, behind which are pixels."""
+"""Markers of JPEG 2000: how the image is coded, and its first part, after which pixels come."""
 _ADOBE = 0xEE
 """Marker of a segment in which Adobe's programs, and many others, say how colours are held."""
 

@@ -89,7 +89,7 @@ class StoredArray:
 
     @contextmanager
     def _open(self) -> Iterator[tuple[IO[bytes], tuple[int, ...], bool, np.dtype[Any]]]:
-        """Yield the array's file behind its header; shape, order by columns, and type."""
+        """Yield the array's file at the end of its header; shape, order by columns, and type."""
         with zipfile.ZipFile(self._path) as archive, archive.open(f"{self.name}.npy") as file:
             if archive.getinfo(f"{self.name}.npy").compress_type not in _COMPRESSIONS:
                 raise ValueError("the array is compressed in another way than NumPy's")

@@ -66,7 +66,7 @@ def row_title(study: Study, row: str) -> str:
 
 
 def full_title(study: Study, variant: str, row: str) -> str:
-    """Return the title of a row behind that of its variant, if the study names variants."""
+    """Return :func:`row_title` with the title of its variant before it, if variants have titles."""
     return study.in_variant(variant, row_title(study, row))
 
 

@@ -249,7 +249,7 @@ def _of_rows(results: Results, text_of: Mapping[RowOfVariant, str]) -> str:
 
 
 def _lines(by_text: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line of an inner list for each text, behind the titles of its variants."""
+    """Return a line of an inner list for each text, after the titles of its variants."""
     return [f"    - *{'; '.join(titles)}*: {text}." for text, titles in by_text.items()]
 
 

@@ -149,7 +149,7 @@ class Record:
     judged_by: str = ""
     """Digest of what judged the study when this was recorded; empty if older."""
     title: str = ""
-    """What the study called the row then, behind its variant; empty if older, and of references."""
+    """What the study called the row then, after its variant; empty if older, and of references."""
 
     @property
     def cell(self) -> Cell:

@@ -71,7 +71,7 @@ def _is_below(difference: Difference) -> bool:
 
 
 def _named(variant_title: str, difference: Difference) -> str:
-    """Return a row's name and its difference, behind the variant if the study names variants."""
+    """Return a row's name and its difference, after the variant's title if it has one."""
     name = f"{variant_title}: {difference.title}" if variant_title else difference.title
     return f"*{name}* {gap_text(difference.gap)}"
 

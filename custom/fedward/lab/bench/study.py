@@ -229,7 +229,10 @@ class Study(BaseModel):
         return next(iter(self.variants))
 
     def variant_of(self, variant: str, row: str) -> str:
-        """Return where a row of a variant has run: there if the variant changes it, else first."""
+        """Return the variant whose run a row has in ``variant``.
+
+        It is ``variant`` itself if that changes the row, and otherwise the first one.
+        """
         return variant if row in self.rows_of(variant) else self.first_variant
 
     def variant_of_references(self, variant: str) -> str:
@@ -242,12 +245,12 @@ class Study(BaseModel):
         return variant if has_own_images else self.first_variant
 
     def in_variant(self, variant: str, text: str) -> str:
-        """Return a text behind the title of its variant, if the study names variants."""
+        """Return a text with the title of its variant before it, if variants have titles."""
         title = self.variants[variant].title
         return f"{title}: {text}" if title else text
 
     def name_of(self, variant: str, row: str) -> str:
-        """Return the title of a row behind that of its variant, if the study names variants."""
+        """Return a row's title with that of its variant before it, if variants have titles."""
         return self.in_variant(variant, self.rows[row].title)
 
     def rows_of(self, variant: str) -> tuple[str, ...]:

@@ -192,7 +192,7 @@ def p_text(p: float) -> str:
 def share_of(claim: Claim) -> str:
     """Return what pages write before the value that a claim takes a share of; empty for all of it.
 
-    Such as ``99 % of``, with a space behind it.
+    Such as ``99 % of``, with a space after it.
     """
     return "" if claim.share == 1 else f"{100 * claim.share:g} % of "
 
@@ -209,7 +209,7 @@ def names_of(study: Study, claim: Claim) -> tuple[str, str]:
 
 
 def in_its_variant(study: Study, claim: Claim, sentence: str) -> str:
-    """Return a sentence on a claim behind the title of the variant that both its rows are of.
+    """Return a sentence on a claim with the title of the variant of both its rows before it.
 
     It stays as it is if they are of two, are means over variants, or variants have no titles.
     """
