@@ -243,8 +243,11 @@ def with_defaults(experiment: Experiment) -> Experiment:
 def _whole(record: Record) -> Record:
     """Return a record; ValueError if a part of it lacks what another part or a table needs."""
     curve = record.curve
-    lengths = {len(curve.val), len(curve.labels or curve.val)}
-    if lengths != {len(curve.round)} or any(len(v) > len(curve.round) for v in curve.test.values()):
+    rounds = len(curve.round)
+    has_all_values = len(curve.val) == rounds and len(curve.labels) in (0, rounds)
+    # A metric may be undefined in some rounds, which then have no test value.
+    has_too_many = any(len(values) > rounds for values in curve.test.values())
+    if not has_all_values or has_too_many:
         raise ValueError("a curve with another number of values than of rounds")
     if any(not 0 < round_ <= record.rounds for round_ in curve.round):
         raise ValueError(f"a curve with other rounds than 1 to {record.rounds}")
