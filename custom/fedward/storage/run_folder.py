@@ -35,9 +35,10 @@ from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates
 
 _BEGINNING = ("method", "job", "settings", "init", "leaks", "private", "untrained")
-"""Fields of run.json that are known when a run begins, and do not change.
+"""Fields of run.json that are set when a run begins, do not change, and have one digest together.
 
-The audit log names the others in its first line by themselves.
+The first line of the audit log has this digest (:func:`beginning_digest`). The other fields that do
+not change, such as ``engine`` and ``seed``, are in that line with their values.
 """
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
@@ -536,12 +537,11 @@ def _holds_caches_alone(folder: Path) -> bool:
     """Return whether this is the folder of the sites, none of which has more than its cache."""
     if folder.name != "sites" or not folder.is_dir():
         return False
-    sites = list(folder.iterdir())
-    # A file, such as a site file, is no site's folder.
-    is_folder_of_sites = all(site.is_dir() for site in sites)
-    return is_folder_of_sites and all(
-        path.name == "cache" for site in sites for path in site.iterdir()
-    )
+    for site in folder.iterdir():
+        # A file, such as a site file, is no site's folder.
+        if not site.is_dir() or any(path.name != "cache" for path in site.iterdir()):
+            return False
+    return True
 
 
 def info_digest(info: RunInfo) -> str:
