@@ -25,6 +25,11 @@ from fedward.protocol.norms import norm
 from fedward.protocol.requests import DECRYPT, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
+from fedward.security import kept_chain
+from fedward.security.kept_chain import KeptChain
+from fedward.security.privacy_ledger import PRIVACY
+from fedward.security.questions import QUESTIONS
+from fedward.security.sums import SUMS
 from fedward.storage import chain
 from fedward.terminal import LONGEST_REASON
 from tiny import tiny
@@ -215,6 +220,44 @@ def test_half_a_line_costs_no_answer(site):
     assert site.handle(request(2)).arrays
     assert [row.get("round") for row in lines(site)] == [1, None, 2]
     assert len(read_site_log(path).rows) == 2
+
+
+def ledgers_of(site: Client) -> dict[str, str]:
+    """Give a site each kind of ledger, with one line; return the lines' hashes by their field."""
+    hashes = {}
+    for kind in (PRIVACY, QUESTIONS, SUMS):
+        row = KeptChain(kind.file(site.source.folder, "s"), kind).add({"number": 1})
+        hashes[kind.field] = row["hash"]
+    return hashes
+
+
+def test_an_answer_reads_the_logs_of_answers_once_for_all_ledgers(site, monkeypatch):
+    site.handle(request(1))
+    hashes = ledgers_of(site)
+    site.handle(request(2))
+    read = kept_chain.read
+    logs = []
+
+    def noted(path: Path) -> tuple[list[bytes], bytes]:
+        if path.parent.name == "answers":
+            logs.append(path.stem)
+        return read(path)
+
+    monkeypatch.setattr(kept_chain, "read", noted)
+    site.handle(request(3))
+    assert logs == [RUN]
+    assert {field: lines(site)[-1][field] for field in hashes} == hashes
+
+
+@pytest.mark.parametrize("kind", [PRIVACY, QUESTIONS, SUMS])
+def test_a_damaged_line_about_one_ledger_leaves_the_hashes_of_the_others(site, kind):
+    site.handle(request(1))
+    hashes = ledgers_of(site)
+    damaged = site.source.folder / "answers" / f"{'1' * 32}.jsonl"
+    damaged.write_text(f'{{"{kind.field}":"a half\n')
+    site.handle(request(2))
+    expected = {**hashes, kind.field: None}
+    assert {field: lines(site)[-1][field] for field in hashes} == expected
 
 
 def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):

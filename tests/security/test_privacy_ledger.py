@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
 from fedward.security import kept_chain
-from fedward.security.kept_chain import last_hash
+from fedward.security.kept_chain import last_hashes
 from fedward.security.noise_rule import Rule
 from fedward.security.privacy_budget import epsilon
 from fedward.security.privacy_ledger import PRIVACY, BudgetUsedError, enter, spent
@@ -55,7 +55,7 @@ def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
         {
             "site": site,
             "event": "answered",
-            "ledger": last_hash(PRIVACY.file(path.parent, site), PRIVACY),
+            "ledger": last_hashes({PRIVACY: PRIVACY.file(path.parent, site)})[PRIVACY],
         }
     )
 
@@ -500,9 +500,9 @@ def test_all_of_it_is_its_owners_alone(five: Path) -> None:
 
 
 def test_the_last_hash_is_that_of_the_newest_release(path: Path) -> None:
-    assert last_hash(path, PRIVACY) is None
+    assert last_hashes({PRIVACY: path})[PRIVACY] is None
     rows = release(path, 2)
-    assert last_hash(path, PRIVACY) == rows[-1]["hash"] != rows[0]["hash"]
+    assert last_hashes({PRIVACY: path})[PRIVACY] == rows[-1]["hash"] != rows[0]["hash"]
 
 
 def test_a_release_during_reading_does_not_look_like_a_cut(five, monkeypatch):

@@ -17,7 +17,7 @@ from fedward.digests import canonical, digest
 from fedward.errors import DataError
 from fedward.methods import method_of
 from fedward.security import questions
-from fedward.security.kept_chain import last_hash
+from fedward.security.kept_chain import last_hashes
 from fedward.security.policy import OPEN, Policy
 from fedward.security.questions import QUESTIONS, Query, granted
 from fedward.storage.chain import Chain
@@ -167,7 +167,7 @@ def answer(path: Path) -> None:
     log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
     log.parent.mkdir(exist_ok=True)
     Chain(log, RUNS[0]).add(
-        {"site": HERE, "event": "answered", "questions": last_hash(path, QUESTIONS)}
+        {"site": HERE, "event": "answered", "questions": last_hashes({QUESTIONS: path})[QUESTIONS]}
     )
 
 

@@ -22,7 +22,7 @@ from fedward.errors import DataError
 from fedward.methods import job_of
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol.wire import Message
-from fedward.security.kept_chain import last_hash
+from fedward.security.kept_chain import last_hashes
 from fedward.security.policy import OPEN, Policy
 from fedward.security.sums import (
     SUMS,
@@ -201,7 +201,9 @@ def test_a_ledger_that_is_removed_with_its_end_tells_nothing(path: Path) -> None
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
     log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
     log.parent.mkdir()
-    Chain(log, RUNS[0]).add({"site": SITE, "event": "answered", "sums": last_hash(path, SUMS)})
+    Chain(log, RUNS[0]).add(
+        {"site": SITE, "event": "answered", "sums": last_hashes({SUMS: path})[SUMS]}
+    )
     assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
     path.with_suffix(".end.json").unlink()
     with pytest.raises(DataError, match=f"sums-{SITE}.end.json.* No sums are sent"):
@@ -215,7 +217,7 @@ def test_a_line_does_not_tell_which_images_it_is_of(path: Path) -> None:
     other = path.with_name("sums-site-2.jsonl")
     for ledger in (path, other):
         assert grant(ledger, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
-    assert last_hash(path, SUMS) != last_hash(other, SUMS)
+    assert last_hashes({SUMS: path})[SUMS] != last_hashes({SUMS: other})[SUMS]
     rows = [json.loads(ledger.read_text()) for ledger in (path, other)]
     assert rows[0]["set"] == rows[1]["set"]
     assert rows[0]["salt"] != rows[1]["salt"]

@@ -54,7 +54,7 @@ from fedward.protocol.norms import norm
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
-from fedward.security.kept_chain import last_hash
+from fedward.security.kept_chain import last_hashes
 from fedward.security.privacy_ledger import PRIVACY
 from fedward.security.questions import QUESTIONS
 from fedward.security.sums import SUMS
@@ -196,8 +196,8 @@ class SiteLog:
                     return
                 if errors == _MOST_ERRORS - 1:
                     row["note"] = _NO_FURTHER
-            for kind, ledger in self._ledgers.items():
-                row[kind.field] = last_hash(ledger, kind)
+            for kind, ledger_hash in last_hashes(self._ledgers).items():
+                row[kind.field] = ledger_hash
             chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:

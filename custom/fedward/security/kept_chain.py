@@ -12,7 +12,7 @@ noticed here.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,15 +41,25 @@ class LedgerKind:
         return folder / f"{self.prefix}-{site}.jsonl"
 
 
-def last_hash(path: Path, kind: LedgerKind) -> str | None:
-    """Return the hash of a ledger's last line; None without a line, or if the ledger is refused."""
-    if not path.exists():
-        return None
-    try:
-        rows = KeptChain(path, kind).rows()
-    except DataError:
-        return None
-    return str(rows[-1]["hash"]) if rows else None
+def last_hashes(paths: Mapping[LedgerKind, Path]) -> dict[LedgerKind, str | None]:
+    """Return the hash of each ledger's last line; None without a line, or if it is refused.
+
+    The site's logs of answers grow with every run, so they are read once for all ledgers.
+
+    Args:
+        paths: the ledgers' files, which need not exist, all in one folder.
+    """
+    hashes: dict[LedgerKind, str | None] = dict.fromkeys(paths)
+    ledgers = {kind: KeptChain(path, kind) for kind, path in paths.items() if path.exists()}
+    logs = _AnswerLogs(list(ledgers.values()))
+    for kind, ledger in ledgers.items():
+        try:
+            rows = ledger.rows(logs)
+        except DataError:
+            continue
+        if rows:
+            hashes[kind] = str(rows[-1]["hash"])
+    return hashes
 
 
 class KeptChain:
@@ -69,10 +79,14 @@ class KeptChain:
         self._kind = kind
         self._end_path = path.with_suffix(".end.json")
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self, logs: "_AnswerLogs | None" = None) -> list[dict[str, Any]]:
         """Return the content of all whole lines; nothing for a ledger that never existed.
 
         A row with the key ``torn`` holds the half line that a crash left.
+
+        Args:
+            logs: the site's logs of answers, where they have just been read for this ledger and
+                others; None reads them.
 
         Raises:
             DataError: the ledger is not what was written, or lines are missing.
@@ -80,7 +94,9 @@ class KeptChain:
         self._check_files()
         # Both are read before the lines. A line that another job adds in between would otherwise be
         # in one of them and not in the lines, and would look as if it had been cut.
-        hashes_in_answers = self._hashes_in_answers()
+        if logs is None:
+            logs = _AnswerLogs([self])
+        hashes_in_answers = logs.hashes_of(self)
         end = self._end()
         try:
             lines, _ = read(self.path)
@@ -113,34 +129,21 @@ class KeptChain:
             if file.is_symlink() or (file.exists() and not file.is_file()):
                 raise self.refused(file, "a file of its own", "a link, or no file")
 
-    def _hashes_in_answers(self) -> set[str]:
-        """Return the newest hash of this ledger in each of the site's logs of answers.
+    def newest_hash_in(self, lines: Sequence[bytes]) -> str:
+        """Return the newest hash of this ledger in a log of answers; empty if it holds none.
 
         Raises:
-            DataError: a log of answers cannot be read.
+            ValueError, KeyError, TypeError, RecursionError: a line is no line of such a log.
         """
-        hashes: set[str] = set()
-        for log in (self.path.parent / "answers").glob("*.jsonl"):
-            try:
-                newest = next(self._hashes_in(log), "")
-            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-                expected = "lines of the site's log of answers"
-                raise self.refused(log, expected, _in_words(error)) from error
-            if newest:
-                hashes.add(newest)
-        return hashes
-
-    def _hashes_in(self, log: Path) -> Iterator[str]:
-        """Yield the hashes of this ledger in one log of answers, the newest first."""
         mark = f'"{self._kind.field}":"'.encode()
-        lines, _ = read(log)
         for line in reversed(lines):
             if mark not in line:
                 continue
             row = json.loads(line)
             # The sites of a simulation share a folder: a row may be of another site's ledger.
             if self._kind.file(self.path.parent, row["site"]) == self.path:
-                yield str(row[self._kind.field])
+                return str(row[self._kind.field])
+        return ""
 
     def _check_all_present(self, hashes_in_answers: set[str], rows: list[dict[str, Any]]) -> None:
         """Raise DataError if the site's log of answers names a line that the ledger lacks."""
@@ -176,6 +179,57 @@ class KeptChain:
         return DataError(
             f"{self._kind.name} {path}", self._kind.remedy, expected=expected, found=found
         )
+
+
+class _AnswerLogs:
+    """What a site's logs of answers say of ledgers; each log is read once, for all of them.
+
+    Args:
+        ledgers: of one folder, which has the logs in its folder ``answers``.
+    """
+
+    def __init__(self, ledgers: Sequence[KeptChain]) -> None:
+        self._hashes: dict[Path, set[str]] = {ledger.path: set() for ledger in ledgers}
+        """Ledger -> its newest hash in each log."""
+        self._errors: dict[Path, DataError] = {}
+        """Ledger -> what is wrong with the first log that does not tell its hash."""
+        for folder in {ledger.path.parent / "answers" for ledger in ledgers}:
+            for log in folder.glob("*.jsonl"):
+                self._read(log, ledgers)
+
+    def hashes_of(self, ledger: KeptChain) -> set[str]:
+        """Return the newest hash of a ledger in each of the logs.
+
+        Raises:
+            DataError: a log cannot be read, or a line about the ledger was damaged.
+        """
+        if ledger.path in self._errors:
+            raise self._errors[ledger.path]
+        return self._hashes[ledger.path]
+
+    def _read(self, log: Path, ledgers: Sequence[KeptChain]) -> None:
+        """Note what one log says of each ledger."""
+        try:
+            lines, _ = read(log)
+        except OSError as error:
+            for ledger in ledgers:
+                self._refuse(ledger, log, error)
+            return
+        for ledger in ledgers:
+            try:
+                newest = ledger.newest_hash_in(lines)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                # A line about one ledger says nothing against the others.
+                self._refuse(ledger, log, error)
+                continue
+            if newest:
+                self._hashes[ledger.path].add(newest)
+
+    def _refuse(self, ledger: KeptChain, log: Path, error: Exception) -> None:
+        expected = "lines of the site's log of answers"
+        refusal = ledger.refused(log, expected, _in_words(error))
+        refusal.__cause__ = error
+        self._errors.setdefault(ledger.path, refusal)
 
 
 def _in_words(error: Exception) -> str:
