@@ -27,7 +27,7 @@ MAY_USE: dict[str, set[str]] = {
     "labels": set(),
     "model_state": set(),
     "paper_jobs": set(),
-    "private": set(),
+    "private": {"disk"},
     "seeds": set(),
     "speed": set(),
     "spreadsheet": set(),

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+from fedward import disk
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -105,6 +108,20 @@ def opener(path: str, flags: int) -> int:
     descriptor = os.open(path, flags, _FILE_MODE)
     os.fchmod(descriptor, _FILE_MODE)
     return descriptor
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file with mode 0600, which replaces ``path`` at the end of the block.
+
+    A link in the place of either is not followed, and whoever has the old file open does not see
+    what is written.
+
+    Raises:
+        OSError: as :func:`fedward.disk.replacing` does.
+    """
+    with disk.replacing(path) as partial, open(partial, "xb", opener=opener) as file:
+        yield file
 
 
 def shut(path: Path) -> None:

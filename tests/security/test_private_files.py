@@ -65,3 +65,28 @@ def test_only_the_content_of_a_plain_file_is_read(tmp_path):
         private.read(tmp_path, private.SECRET)
     with pytest.raises(FileNotFoundError):
         private.read(tmp_path / "none", private.SECRET)
+
+
+def test_a_private_file_is_replaced_by_one_that_its_owner_alone_reads(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"old")
+    file.chmod(0o644)
+    with file.open("rb") as reader:
+        with private.replacing(file) as new:
+            new.write(b"new")
+            new.flush()
+            assert file.read_bytes() == b"old"
+        assert reader.read() == b"old"
+    assert file.read_bytes() == b"new"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_private_file_follows_no_link(tmp_path):
+    (tmp_path / "precious").write_bytes(b"mine")
+    for name in ("file", "file.partial"):
+        (tmp_path / name).symlink_to("precious")
+    with private.replacing(tmp_path / "file") as new:
+        new.write(b"new")
+    assert (tmp_path / "precious").read_bytes() == b"mine"
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not (tmp_path / "file").is_symlink()

@@ -10,7 +10,6 @@ import numpy as np
 
 from fedward import private
 from fedward.client.survey import survey_file
-from fedward.disk import replacing
 from fedward.errors import ConfigError
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
 from fedward.operation.data_spec import data_spec
@@ -125,11 +124,8 @@ def survey(
 
 def _write(path: Path, text: str) -> Path:
     """Write a new file that only its owner can read, in place of whatever is there."""
-    with (
-        replacing(path) as partial,
-        open(partial, "x", encoding="utf-8", opener=private.opener) as file,
-    ):
-        file.write(text)
+    with private.replacing(path) as file:
+        file.write(text.encode())
     return path
 
 

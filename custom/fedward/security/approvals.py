@@ -19,7 +19,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from fedward import private
 from fedward.config import Experiment
-from fedward.disk import PRIVATE, make_folder, replacing, sync
+from fedward.disk import PRIVATE, make_folder, sync
 from fedward.errors import ConfigError, reason_of
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
@@ -190,11 +190,9 @@ class Approvals:
             yield
 
     def _write(self, entry: Entry) -> None:
-        with (
-            replacing(self._folder / entry.file) as partial,
-            open(partial, "x", encoding="utf-8", opener=private.opener) as file,
-        ):
-            file.write(json.dumps(vars(entry), indent=1) + "\n")
+        text = json.dumps(vars(entry), indent=1) + "\n"
+        with private.replacing(self._folder / entry.file) as file:
+            file.write(text.encode())
 
     def _path(self, digest: str, scope: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):

@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 
 from fedward import private
-from fedward.disk import PRIVATE, make_folder, replacing
+from fedward.disk import PRIVATE, make_folder
 from fedward.errors import ConfigError, reason_of
 from fedward.storage.lock import locked
 
@@ -61,5 +61,5 @@ def _make(path: Path) -> None:
     with locked(path):
         if path.exists():
             return
-        with replacing(path) as partial, open(partial, "xb", opener=private.opener) as file:
+        with private.replacing(path) as file:
             file.write(secrets.token_bytes(SECRET_BYTES))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
-from fedward.disk import replacing
 from fedward.errors import DataError, listed, option, quoted, reason_of
 from fedward.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites import open_site, read_site
@@ -353,9 +352,7 @@ def contact_sheet(data: SiteData, path: Path) -> None:
             picture = as_image(pixels).resize((_TILE, _TILE), Image.Resampling.NEAREST)
             sheet.paste(picture, (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A link that somebody left there would be followed, and whoever has an earlier file open could
-    # see the patients.
-    with replacing(path) as partial, open(partial, "xb", opener=private.opener) as file:
+    with private.replacing(path) as file:
         sheet.save(file, "PNG")
 
 
