@@ -96,3 +96,19 @@ def test_writers_with_marks_do_not_share_a_partial_file(tmp_path):
         second.write_text("second")
     assert file.read_text() == "first"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_file_that_was_not_written_to_its_end_is_removed(tmp_path, error):
+    file = tmp_path / "file"
+    file.write_text("old")
+
+    def write_half() -> None:
+        with replacing(file, ".1") as partial:
+            partial.write_text("ne")
+            raise error
+
+    with pytest.raises(error):
+        write_half()
+    assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +63,12 @@ def replace(partial: Path, path: Path) -> None:
 def replacing(path: Path, mark: str = "") -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` at the end of the block.
 
+    If the block fails, the new file is removed.
+
     Args:
         path: the file to replace.
         mark: what the name of the new file has before its ending ``.partial``. Processes that may
-            write the same file at once have marks of their own.
+            write the same file at once have marks of their own, such as :func:`own_mark`.
 
     Raises:
         OSError: as :func:`replace` does.
@@ -74,8 +76,19 @@ def replacing(path: Path, mark: str = "") -> Iterator[Path]:
     partial = path.with_name(f"{path.name}{mark}.partial")
     # A link that somebody left there would be followed.
     partial.unlink(missing_ok=True)
-    yield partial
-    replace(partial, path)
+    try:
+        yield partial
+        replace(partial, path)
+    except BaseException:
+        # No later process would remove a file whose name has the mark of this one.
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def own_mark() -> str:
+    """Return a mark for :func:`replacing` that no other process of this machine has now."""
+    return f".{os.getpid()}"
 
 
 def make_new_folder(folder: Path) -> None:

@@ -115,12 +115,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file with mode 0600, which replaces ``path`` at the end of the block.
 
     A link in the place of either is not followed, and whoever has the old file open does not see
-    what is written.
+    what is written. Of several processes that do this at once, the last one's file stays.
 
     Raises:
         OSError: as :func:`fedward.disk.replacing` does.
     """
-    with disk.replacing(path) as partial, open(partial, "xb", opener=opener) as file:
+    with (
+        disk.replacing(path, disk.own_mark()) as partial,
+        open(partial, "xb", opener=opener) as file,
+    ):
         yield file
 
 

@@ -10,6 +10,7 @@ import pytest
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.config import Experiment
+from fedward.disk import own_mark
 from fedward.errors import ConfigError
 from fedward.methods import method_of
 from fedward.security.approvals import Approvals, Entry
@@ -293,6 +294,7 @@ def test_a_link_in_the_way_of_a_new_entry_is_not_followed(tmp_path):
     path = file_of(tmp_path)
     path.parent.mkdir(mode=0o700)
     (tmp_path / "precious").write_text("kept")
-    path.with_name(path.name + ".partial").symlink_to(tmp_path / "precious")
+    partial = path.with_name(f"{path.name}{own_mark()}.partial")
+    partial.symlink_to(tmp_path / "precious")
     assert "waiting" in asked(tmp_path)
     assert (tmp_path / "precious").read_text() == "kept"

@@ -83,10 +83,24 @@ def test_a_private_file_is_replaced_by_one_that_its_owner_alone_reads(tmp_path):
 
 def test_a_private_file_follows_no_link(tmp_path):
     (tmp_path / "precious").write_bytes(b"mine")
-    for name in ("file", "file.partial"):
+    for name in ("file", f"file.{os.getpid()}.partial"):
         (tmp_path / name).symlink_to("precious")
     with private.replacing(tmp_path / "file") as new:
         new.write(b"new")
     assert (tmp_path / "precious").read_bytes() == b"mine"
     assert (tmp_path / "file").read_bytes() == b"new"
     assert not (tmp_path / "file").is_symlink()
+
+
+def test_processes_that_write_a_private_file_at_once_do_not_share_a_partial_one(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "file"
+    with private.replacing(file) as first:
+        with monkeypatch.context() as other_process:
+            other_process.setattr(os, "getpid", lambda: 1)
+            with private.replacing(file) as second:
+                second.write(b"second")
+        first.write(b"first")
+    assert file.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [file]

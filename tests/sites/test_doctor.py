@@ -252,6 +252,25 @@ def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):
     assert modes(tmp_path / "state") == {0o600, 0o700}
 
 
+def test_two_doctors_at_one_time_both_write_a_whole_sheet(hospital, tmp_path, monkeypatch):
+    sheet = tmp_path / "sheets" / "sheet.png"
+    data = examine(hospital.write(), hospital.spec).data
+    save = Image.Image.save
+
+    def save_while_another_does(image, file, *arguments):
+        with monkeypatch.context() as other_process:
+            other_process.setattr(Image.Image, "save", save)
+            other_process.setattr("os.getpid", lambda: 1)
+            contact_sheet(data, sheet)
+        save(image, file, *arguments)
+
+    monkeypatch.setattr(Image.Image, "save", save_while_another_does)
+    contact_sheet(data, sheet)
+    with Image.open(sheet) as whole:
+        whole.load()
+    assert list(sheet.parent.iterdir()) == [sheet]
+
+
 def test_a_link_in_the_place_of_a_sheet_is_not_followed(hospital, tmp_path):
     sheet = tmp_path / "sheet.png"
     (tmp_path / "other").write_text("of another use")

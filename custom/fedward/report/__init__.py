@@ -1,11 +1,10 @@
 """What a person reads after a run: self-contained HTML pages, written from its folder alone."""
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.disk import replacing
+from fedward.disk import own_mark, replacing
 from fedward.registry import SURVEY
 from fedward.runs.run import Run
 from fedward.storage.outputs import REPORT, SHEET
@@ -43,9 +42,8 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
         pages = {REPORT: render(run, others), SHEET: render_sheet(run, others)}
     for name, page in pages.items():
         # Of this process alone: a run may write its report while a person does.
-        own_mark = f".{os.getpid()}"
         with (
-            replacing(folder / name, own_mark) as partial,
+            replacing(folder / name, own_mark()) as partial,
             partial.open("x", encoding="utf-8") as file,
         ):
             file.write(page)
