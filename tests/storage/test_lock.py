@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedward.errors import RunError
-from fedward.storage.lock import is_held, sole_writer
+from fedward.errors import ConfigError, RunError
+from fedward.storage.lock import is_held, locked, sole_writer
 
 HOLD = """
 import sys, time
@@ -110,6 +111,28 @@ def test_a_run_of_which_one_may_not_ask_is_taken_for_a_running_one(tmp_path, mon
 def test_what_is_no_lock_does_not_hold_up_who_asks(tmp_path, make, is_taken_for_running):
     make(tmp_path / ".run.lock")
     assert is_held(tmp_path / "run") is is_taken_for_running
+
+
+@pytest.mark.parametrize("holding", [sole_writer, locked])
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda lock: lock.symlink_to("precious"), "a link"),
+        (lambda lock: lock.symlink_to("none"), "a link"),
+        (os.mkdir, "a folder"),
+        (lambda lock: socket.socket(socket.AF_UNIX).bind(lock.name), "a socket"),
+    ],
+)
+def test_what_is_no_lock_is_named_with_what_to_do(tmp_path, monkeypatch, holding, make, found):
+    # The path of a socket is short.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "precious").write_text("mine")
+    make(tmp_path / ".run.lock")
+    named = rf"lock .*/\.run\.lock: expected a plain file, found {found}\. Remove it"
+    with pytest.raises(ConfigError, match=named), holding(tmp_path / "run"):
+        pytest.fail("it was taken for a lock")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_folder_itself_stays_empty(tmp_path):

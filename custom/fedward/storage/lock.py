@@ -3,6 +3,7 @@
 A job that was believed lost may still be writing when its successor starts.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 
 _SECONDS_BETWEEN_TRIES = 0.2
+_NO_LOCKS = {errno.ELOOP: "a link", errno.EISDIR: "a folder", errno.ENXIO: "a socket"}
+"""Why a lock could not be opened -> what is in its place."""
 _log = logging.getLogger(__name__)
 
 
@@ -30,6 +33,7 @@ def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
 
     Raises:
         RunError: another process still holds the folder after that time.
+        ConfigError: what is in the place of the lock is none, such as a link.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _lock_file(folder, os.O_RDWR | os.O_CREAT) as file:
@@ -57,6 +61,9 @@ def locked(path: Path) -> Iterator[None]:
 
     The lock is a file of its own, ``.<name>.lock``: the file itself may be replaced while it is
     locked.
+
+    Raises:
+        ConfigError: what is in the place of the lock is none, such as a link.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(path, os.O_RDWR | os.O_CREAT) as file:
@@ -77,7 +84,7 @@ def is_held(folder: Path) -> bool:
             return not _take(file, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
-    except OSError:
+    except (OSError, ConfigError):
         return True
 
 
@@ -91,7 +98,18 @@ def _lock_file(path: Path, flags: int) -> Iterator[int]:
     # A run may come from somebody else, and with a pipe in the place of its lock, which would hold
     # up its reader for ever.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK
-    file = os.open(path.with_name(f".{path.name}.lock"), flags, 0o600)
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        file = os.open(lock, flags, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise ConfigError(
+            f"lock {lock}",
+            "Remove it; a new one is made when it is needed.",
+            expected="a plain file",
+            found=_NO_LOCKS[error.errno],
+        ) from error
     try:
         yield file
     finally:
