@@ -225,6 +225,21 @@ def test_a_setting_that_another_change_leaves_without_effect_is_refused(
         load_experiment(job, changes)
 
 
+@pytest.mark.parametrize("job", ["wfedavg", "fedprox", "wfedavg_paper"])
+def test_a_setting_without_effect_in_any_job_of_a_method_is_refused(job: str) -> None:
+    """Only sites with labels train in every round, as in a warm-up."""
+    method = job.removesuffix("_paper")
+    found = (
+        "--set warm_up=3: expected a setting that changes something in this job, "
+        f"found one without effect in every job of {method}. Leave warm_up out."
+    )
+    for written in ("warm_up=3", "options.warm_up=3", "options={warm_up: 3}"):
+        with pytest.raises(ConfigError) as caught:
+            load_experiment(job, [written])
+        assert str(caught.value) == found
+    assert load_experiment("mt_wfedavg", ["warm_up=3"]).options["warm_up"] == 3
+
+
 def test_a_setting_without_effect_is_refused_among_all_settings_too() -> None:
     changes = ["options={rounds: 3, images_per_round: 800, local_epochs: 5}"]
     with pytest.raises(ConfigError, match=r"--set local_epochs=5: .*images_per_round=800, beside"):

@@ -312,15 +312,22 @@ def refuse_without_effect(experiment: Experiment, named: Mapping[str, Any]) -> N
     settings = settings_of(experiment.method, experiment.options)
     named_settings = {**named, **_changed_fields("options", named)}
     for name, needed in settings.without_effect.items():
-        if name in named_settings and changed_setting(settings, name):
+        if name not in named_settings or not changed_setting(settings, name):
+            continue
+        if needed is None:
+            remedy = f"Leave {name} out."
+            found = f"one without effect in every job of {experiment.method}"
+        else:
             written = needed.value if isinstance(needed.value, str) else json.dumps(needed.value)
-            raise ConfigError(
-                setting(name, named_settings[name]),
-                f"Add {setting(needed.name, needed.value, written)}, or leave {name} out.",
-                expected="a setting that changes something in this job",
-                found=f"{needed.name}={getattr(settings, needed.name)}, beside which it has no "
-                "effect",
-            )
+            remedy = f"Add {setting(needed.name, needed.value, written)}, or leave {name} out."
+            beside = f"{needed.name}={getattr(settings, needed.name)}"
+            found = f"{beside}, beside which it has no effect"
+        raise ConfigError(
+            setting(name, named_settings[name]),
+            remedy,
+            expected="a setting that changes something in this job",
+            found=found,
+        )
 
 
 def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, Any]:

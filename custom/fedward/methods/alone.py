@@ -38,7 +38,7 @@ class AloneSettings(FixMatchSettings):
     """Always false: a site receives nothing that a server could have trained."""
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
         if self.learns_from == "labels":

@@ -6,10 +6,10 @@ MLSys 2020.
 
 from pydantic import Field
 
-from fedward.methods.groups import WFedAvgSettings, group_requirements
+from fedward.methods.groups import group_requirements
 from fedward.methods.proximal import LOSS, Proximal
 from fedward.methods.supervised import Supervised
-from fedward.methods.wfedavg import WFedAvg
+from fedward.methods.wfedavg import WFedAvg, WFedAvgSettings
 
 
 class FedProxSettings(WFedAvgSettings):

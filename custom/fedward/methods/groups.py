@@ -36,7 +36,7 @@ UNLABELLED = "unlabelled"
 """Name of the group of sites that have no labels."""
 
 
-class WFedAvgSettings(AllImages):
+class GroupSettings(AllImages):
     """Settings of methods with two groups.
 
     The fields below have the values of RSCFed's code, as in IsoFed. Inherited ones, such as
@@ -59,7 +59,7 @@ class WFedAvgSettings(AllImages):
     """Rounds at the start in which only sites with labels train.
 
     RSCFed starts from a model that was trained in this way. There is no other kind of round in
-    wFedAvg and FedProx, where it has no effect."""
+    wFedAvg and FedProx, where it has no effect and ``--set`` refuses it."""
     distance_scale: float = Field(100.0, ge=0.0)
     """λ_c of :func:`distance_weights`. With 0 sites are weighted by their images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
@@ -120,7 +120,7 @@ Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor
 
 
 def group_requirements(
-    settings: WFedAvgSettings,
+    settings: GroupSettings,
     losses: frozenset[str],
     *,
     logs: frozenset[str] = frozenset(),
@@ -174,7 +174,7 @@ class Groups:
             :func:`distance_weights`.
     """
 
-    def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
+    def __init__(self, settings: GroupSettings, weighting: Weighting | None = None) -> None:
         self._settings = settings
         self._weighting = weighting or self._weights_by_distance
 

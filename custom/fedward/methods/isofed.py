@@ -118,7 +118,7 @@ class IsoFedSettings(MeanTeacherSettings):
         return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
         if not self.adapt:

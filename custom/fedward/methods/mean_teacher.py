@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.groups import SUPERVISED, WFedAvgSettings
+from fedward.methods.groups import SUPERVISED, GroupSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses, strong_pass
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, StepSize, UnitInterval
@@ -95,7 +95,7 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
         buffer.copy_(student_buffer)
 
 
-class MeanTeacherSettings(WFedAvgSettings):
+class MeanTeacherSettings(GroupSettings):
     """Settings of a mean teacher. The defaults are those of RSCFed's code, which IsoFed follows."""
 
     unlabelled_learning_rate: Positive = 0.021

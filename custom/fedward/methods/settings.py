@@ -118,12 +118,12 @@ class Settings(BaseModel):
         return ["rounds"]
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """Settings that change nothing beside the others -> what would give each an effect.
 
-        Methods add their own settings.
+        None: nothing would in this method. Methods add their own settings.
         """
-        needed = dict[str, NeededSetting]()
+        needed = dict[str, NeededSetting | None]()
         if self.images_per_round is not None:
             of_passes = ("local_epochs", "images_at_most")
             needed |= dict.fromkeys(of_passes, NeededSetting("images_per_round", None))
@@ -185,7 +185,7 @@ class ServerLabels(Settings):
     code the weights of the two losses, 10 and 0.01, make SGD's steps differ by a thousand."""
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`Settings.without_effect`."""
         needed = dict(super().without_effect)
         if not self.server_labels:

@@ -5,7 +5,7 @@ Liang, Lin, Fu, Zhu, Li: *RSCFed*, CVPR 2022, eq. (5)-(7), as used by IsoFed (Sa
 site's first answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedward.methods.algorithm import Algorithm
@@ -13,14 +13,25 @@ from fedward.methods.groups import (
     SUPERVISED,
     GroupedState,
     Groups,
-    WFedAvgSettings,
+    GroupSettings,
     group_requirements,
 )
 from fedward.methods.local import Objective, Phase
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.settings import NeededSetting
 from fedward.methods.site_weights import images_of_group
 from fedward.methods.supervised import Supervised
 from fedward.methods.workflow import Federation, Rounds
+
+
+class WFedAvgSettings(GroupSettings):
+    """Settings of methods in whose rounds only sites with labels train."""
+
+    @property
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
+        """See :attr:`fedward.methods.settings.Settings.without_effect`."""
+        # All rounds are like those of a warm-up.
+        return {**super().without_effect, "warm_up": None}
 
 
 class WFedAvg(Algorithm[GroupedState]):

@@ -52,7 +52,7 @@ class FedPerlSettings(FixMatchSettings):
         return [*super().counted_in_rounds, "warm_up"]
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
         if not self.committee:

@@ -32,7 +32,7 @@ class FixMatchSettings(ServerLabels):
     on."""
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
         if self.pseudo_labels != "soft":

@@ -96,7 +96,7 @@ class SelfFedSettings(AllImages):
         return [StepSize(setting, rate, self.optimizer) for setting, rate in rates.items()]
 
     @property
-    def without_effect(self) -> Mapping[str, NeededSetting]:
+    def without_effect(self) -> Mapping[str, NeededSetting | None]:
         """See :attr:`fedward.methods.settings.Settings.without_effect`."""
         needed = dict(super().without_effect)
         of_masks = ("mask_ratio", "predicted_pixels")
