@@ -463,6 +463,21 @@ def test_participants_are_sorted_distinct_and_drawn_by_seed() -> None:
     assert len({drawn for (seed, _), drawn in draws.items() if seed == 1}) > 5
 
 
+def test_draws_of_participants_never_change() -> None:
+    """Old runs must stay repeatable.
+
+    By hand: the seed is half of the first 16 hexadecimal digits of SHA-256 of "int:5",
+    "str:participants" and "int:1" with the character 0x1f between them, and the places are the
+    first three of NumPy's permutation of six.
+    """
+    draws = [draw_participants(SITES, 3, 5, round_) for round_ in (1, 2, 3)]
+    assert draws == [
+        ["site-1", "site-2", "site-5"],
+        ["site-1", "site-2", "site-5"],
+        ["site-4", "site-5", "site-6"],
+    ]
+
+
 def test_participants_are_uniform() -> None:
     """Each of the 20 triples of 6 sites in 4000 draws: mean 200, standard deviation under 14."""
     counts: dict[tuple[str, ...], int] = {}

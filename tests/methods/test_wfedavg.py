@@ -458,6 +458,41 @@ def test_rounds_that_average_again_are_counted_anew() -> None:
     assert server.state.round == 9
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "draws"),
+    [
+        # Two rounds of warm-up, and two of all sites together.
+        ("mt_wfedavg", {"rounds": 4, "warm_up": 2}, ["12", "46", "56", "26"]),
+        ("wfedavg", {"rounds": 4}, ["12", "46", "23", "26"]),
+        # One round of warm-up, and one of three passes.
+        ("rscfed", {"rounds": 2, "sites_per_pass": 2}, ["12", "25", "25", "12"]),
+    ],
+)
+def test_draws_of_groups_never_change(name: str, options: dict[str, Any], draws: list[str]) -> None:
+    """Old runs must stay repeatable.
+
+    By hand, as :func:`draw_participants`: after seed 7, "participants" and the round, the purpose
+    is "unlabelled" where sites without labels are left out, "all" where none are, and else the
+    number of the pass.
+    """
+    sites = {f"site-{number}": (10, 0) for number in range(1, 7)}
+    server = Server(name, {"participants": 2, **options}, sites, seed=7).run()
+    drawn = ["".join(site[-1] for site in exchange.tasks) for exchange in server.exchanges]
+    assert drawn == draws
+
+
+def test_draws_of_either_group_never_change() -> None:
+    """As above. The purpose is "labelled" where sites with labels are left out."""
+    labelled = {f"labelled-{number}": (10, 0) for number in range(1, 7)}
+    unlabelled = {f"unlabelled-{number}": (0, 10) for number in range(1, 7)}
+    options = {"rounds": 2, "participants": 2}
+    # All sites answer in the first round, so that the groups are known in the second.
+    sites = {**labelled, **unlabelled}
+    server = Server("isofed", options, sites, seed=7, evaluated=True).run()
+    assert list(server.of(2, 0).tasks) == ["unlabelled-3", "unlabelled-4"]
+    assert list(server.of(2, 1).tasks) == ["labelled-4", "labelled-6"]
+
+
 def test_participants_are_drawn_among_sites_with_labels() -> None:
     sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
     runs = [
