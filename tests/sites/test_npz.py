@@ -10,7 +10,7 @@ from fedward.label_kinds import ONE_LABEL
 from fedward.sites import load_site
 from fedward.sites.data import NO_LABEL_TO_EVALUATE
 from fedward.sites.facts import read_facts
-from fedward.sites.npz import check_layout, load_npz, read_split, site_images
+from fedward.sites.npz import check_layout, load_npz, site_images
 from fedward.sites.site_file import read_site_file
 from fedward.sites.stored_images import JoinedImages, StoredImages
 
@@ -256,11 +256,40 @@ def test_other_contents_are_refused(tmp_path, changed):
         load_site(site(tmp_path), SPEC)
 
 
+CUT = {"train": [0, 1, 2], "val": [3, 4], "test": [5]}
+"""Indices in training images, of which other splits are parts."""
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        # Columns, which a job of one label does not have.
+        (np.zeros((6, 14), np.uint8), "toy.npz, {}labels: expected"),
+        (np.zeros(6, np.float32), "toy.npz{}: expected"),
+        (np.zeros(5, np.uint8), "toy.npz{}: expected"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["train_", ""])
+def test_a_fault_of_training_images_is_told_once_and_of_them(tmp_path, prefix, labels, place):
+    """Also where validation and test are parts of them."""
+    images = np.zeros((6, 16, 16, 3), np.uint8)
+    np.savez(tmp_path / "toy.npz", **{f"{prefix}images": images, f"{prefix}labels": labels})
+    file = read_site_file(site(tmp_path, indices=CUT))
+    with pytest.raises(DataError) as caught:
+        check_layout(file, ONE_LABEL)
+    told = str(caught.value)
+    name = prefix if "labels" in place else ", train" * bool(prefix)
+    assert told.startswith("site site-1, ")
+    assert place.format(name) in told
+    assert told.count("site-1") == 1
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text"])
-def test_broken_files_are_refused(tmp_path, content):
+@pytest.mark.parametrize("indices", [None, CUT])
+def test_broken_files_are_refused(tmp_path, content, indices):
     (tmp_path / "toy.npz").write_bytes(content)
-    with pytest.raises(DataError, match="an npz file with train_images"):
-        load_site(site(tmp_path), SPEC)
+    with pytest.raises(DataError, match=r"^site site-1, \S*toy\.npz: expected an npz file, found"):
+        load_site(site(tmp_path, indices=indices), SPEC)
 
 
 def test_a_file_that_is_not_there_is_named_with_its_place(tmp_path):
@@ -274,7 +303,7 @@ def test_a_file_that_is_not_there_is_named_with_its_place(tmp_path):
 def test_a_single_array_is_no_archive(tmp_path):
     with (tmp_path / "toy.npz").open("wb") as file:
         np.save(file, np.zeros((60, 16, 16), np.uint8))
-    with pytest.raises(DataError, match="an npz file with train_images"):
+    with pytest.raises(DataError, match="expected an npz file, found"):
         load_site(site(tmp_path), SPEC)
 
 
@@ -288,19 +317,19 @@ def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
     arrays = {"train_images": rng.integers(0, 9, (6, 4, 4), np.uint8), "train_labels": np.arange(6)}
     (np.savez_compressed if compressed else np.savez)(path, **arrays)
     whole = path.read_bytes()
-    file = read_site_file(site(tmp_path))
+    file = read_site_file(site(tmp_path, indices={"train": list(range(6))}))
     refused = 0
     for place in range(len(whole)):
         path.write_bytes(
             whole[:place] + bytes([whole[place] ^ rng.integers(1, 256)]) + whole[place + 1 :]
         )
         try:
-            images, labels = read_split(file, "train", ONE_LABEL)
-            list(images.read(range(6)))
+            ((images, ids),) = site_images(file, ONE_LABEL)
+            list(images.read(ids))
         except DataError:
             refused += 1
         else:
-            assert (images.shape, labels.shape) == ((6, 4, 4), (6,))
+            assert (images.shape, len(ids)) == ((6, 4, 4), 6)
     assert refused > len(whole) / 2
 
 

@@ -167,7 +167,7 @@ def test_arrays_are_judged_by_their_headers(
     path = write_npz(tmp_path / "x.npz", images=(images, "|u1"), labels=labels)
     monkeypatch.setattr(np, "load", forbidden)
     with pytest.raises(DataError, match=found):
-        read_arrays(path, [""], "here")
+        read_arrays(path, "", "here")
 
 
 @HOSTILE
@@ -178,7 +178,7 @@ def test_large_numbers_are_not_searched_for_nan(
     path = write_npz(tmp_path / "x.npz", images=(shape, "<f8"), labels=((30_000,), "|u1"))
     monkeypatch.setattr(np, "load", forbidden)
     with pytest.raises(DataError, match=r"found images float64 \(30000, 28, 28\)\."):
-        read_arrays(path, [""], "here")
+        read_arrays(path, "", "here")
 
 
 @HOSTILE
@@ -198,7 +198,7 @@ def test_an_archive_is_compressed_as_numpy_does(tmp_path: Path) -> None:
     for how, name in ((zipfile.ZIP_BZIP2, "bzip2"), (zipfile.ZIP_LZMA, "lzma")):
         path = write_npz(tmp_path / name, how, images=((1, 9, 9), "|u1"), labels=((1,), "|u1"))
         with pytest.raises(DataError, match="compressed in another way than NumPy's"):
-            read_arrays(path, [""], "here")
+            read_arrays(path, "", "here")
 
 
 @HOSTILE
@@ -207,7 +207,7 @@ def test_a_second_array_under_a_name_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.arange(2))
     with zipfile.ZipFile(tmp_path / "x.npz", "a") as archive:
         archive.writestr("labels", b"\x93NUMPY another array")
-    _, labels = read_arrays(tmp_path / "x.npz", [""], "here")
+    _, labels = read_arrays(tmp_path / "x.npz", "", "here")
     assert labels.tolist() == [0, 1]
 
 

@@ -97,7 +97,7 @@ def _groups_in_npz(file: NpzSite) -> dict[str, str]:
             first += count
     else:
         for split in SPLITS:
-            # As read_split: indices may be those of training images, where a split has no arrays.
+            # As at a site: indices may be those of training images, where a split has no arrays.
             candidates = [f"{split}_"]
             if file.indices is not None:
                 candidates += ["train_", ""]

@@ -108,25 +108,30 @@ def usable_rows(file: NpzSite, spec: "DataSpec") -> list[Row]:
 
 
 def _used_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, tuple[ImagesOnDisk, Labels]]:
-    """Return split -> arrays of :func:`read_split`, for the splits of which the site has images.
+    """Return split -> the arrays that hold it, for the splits of which the site has images.
+
+    They are uint8 images (N, H, W[, 3]) and int64 labels (N,). In a multi-label job labels are
+    (N, C) of 0 and 1, and the site file says what each column is.
 
     Raises:
-        DataError: the arrays of some splits cannot be used; the text has all that is wrong.
+        DataError: the file or the arrays are missing, pickled, of other shapes or types, or have
+            labels of the other kind; the text has all that is wrong, each fault once.
     """
     check_places(file)
-    whole: tuple[ImagesOnDisk, Labels] | None = None
+    splits = _used_splits(file)
     if file.joined:
-        whole = _read_all(file, label_kind)
+        return dict.fromkeys(splits, _read_all(file, label_kind))
+    prefixes = {split: _prefix(file, split) for split in splits}
     arrays = {}
     faults: list[FedwardError] = []
-    for split in _used_splits(file):
+    for prefix in dict.fromkeys(prefixes.values()):
         try:
-            arrays[split] = whole or read_split(file, split, label_kind)
+            arrays[prefix] = _read(file, prefix, label_kind)
         except DataError as error:
             faults.append(error)
     if faults:
         raise together(faults)
-    return arrays
+    return {split: arrays[prefix] for split, prefix in prefixes.items()}
 
 
 def _labelled_rows(
@@ -172,27 +177,32 @@ def fitted(image: Pixels, spec: "DataSpec", how: Fit) -> Pixels:
     return pixels
 
 
-def read_split(file: NpzSite, split: str, label_kind: "LabelKind") -> tuple[ImagesOnDisk, Labels]:
-    """Return the arrays that hold one split: uint8 images (N, H, W[, 3]), int64 labels (N,).
-
-    In a multi-label job labels are (N, C) of 0 and 1, and the site file says what each column is.
+def _prefix(file: NpzSite, split: str) -> str:
+    """Return how the names of the arrays that hold a split begin.
 
     Where a site file lists ``indices``, a split without arrays of its own is a part of the training
     images, or of images that have no splits.
 
     Raises:
-        DataError: the file or the arrays are missing, pickled, of other shapes or types, or have
-            labels of the other kind.
+        DataError: the file is no npz file.
     """
-    check_places(file)
-    if file.joined:
-        return _read_all(file, label_kind)
-    prefixes = [f"{split}_"]
+    own = f"{split}_"
+    prefixes = [own]
     if file.indices is not None:
         prefixes += ["train_", ""]
-    images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
+    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
+        present = array_names(file.file)
+    return next((prefix for prefix in prefixes if f"{prefix}images" in present), own)
+
+
+def _read(file: NpzSite, prefix: str, label_kind: "LabelKind") -> tuple[StoredImages, Labels]:
+    """Return the arrays whose names begin with ``prefix``; DataError if they cannot be used."""
+    where = f"site {file.site}, {file.file}"
+    if prefix:
+        where = f"{where}, {prefix.rstrip('_')}"
+    images, labels = read_arrays(file.file, prefix, where)
     labels = _in_kind(labels, label_kind)
-    _check_kind(file, split, labels, label_kind)
+    _check_kind(file, f"{prefix}labels", labels, label_kind)
     return images, labels
 
 
@@ -201,16 +211,8 @@ def _read_all(file: NpzSite, label_kind: "LabelKind") -> tuple[JoinedImages, Lab
     parts = []
     faults: list[FedwardError] = []
     for name in _labels(file):
-        prefix = name.removesuffix("labels")
-        split = prefix.rstrip("_")
-        where = f"site {file.site}, {file.file}"
-        if split:
-            where = f"{where}, {split}"
         try:
-            images, labels = read_arrays(file.file, [prefix], where)
-            labels = _in_kind(labels, label_kind)
-            _check_kind(file, split, labels, label_kind)
-            parts.append((images, labels))
+            parts.append(_read(file, name.removesuffix("labels"), label_kind))
         except DataError as error:
             faults.append(error)
     if faults:
@@ -282,11 +284,13 @@ def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _check_kind(
-    file: NpzSite, split: str, labels: npt.NDArray[Any], label_kind: "LabelKind"
+    file: NpzSite, name: str, labels: npt.NDArray[Any], label_kind: "LabelKind"
 ) -> None:
-    """Refuse labels of the other kind, and columns that the site file does not name."""
+    """Refuse labels of the other kind, and columns that the site file does not name.
+
+    ``name``: of the array of labels.
+    """
     if label_kind.exclusive != (labels.ndim == 1):
-        name = f"{split}_labels" if split else "labels"
         other = str(label_kind.exclusive).lower()
         raise DataError(
             f"site {file.site}, {file.file}, {name}",
@@ -304,24 +308,21 @@ def _check_kind(
         )
 
 
-def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[StoredImages, Labels]:
-    """Return images, and labels (N,) or (N, C), of the first prefix that has images.
+def read_arrays(path: Path, prefix: str, where: str) -> tuple[StoredImages, Labels]:
+    """Return images, and labels (N,) or (N, C), of the arrays whose names begin with ``prefix``.
 
     The images themselves are not read yet.
 
     Args:
         path: of the npz file.
-        prefixes: of the arrays' names.
+        prefix: such as ``train_``; empty for ``images`` and ``labels``.
         where: for messages.
 
     Raises:
         DataError: the file cannot be read, or has other arrays.
     """
-    with refusing_broken_bytes(
-        where, f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
-    ):
+    with refusing_broken_bytes(where, f"an npz file with {prefix}images and {prefix}labels"):
         present = array_names(path)
-        prefix = next((start for start in prefixes if f"{start}images" in present), prefixes[0])
         names = [f"{prefix}images", f"{prefix}labels"]
         missing = [name for name in names if name not in present]
         images = None if names[0] in missing else StoredImages(path, names[0], where)

@@ -351,7 +351,7 @@ def _images_and_labels(
     whole_prefixes = []
     for prefix in prefixes:
         with faults.noted():
-            split_images, split_labels = read_arrays(path, [prefix], f"{path}, {prefix}images")
+            split_images, split_labels = read_arrays(path, prefix, f"{path}, {prefix}images")
             images.append(split_images)
             labels.append(split_labels)
             whole_prefixes.append(prefix)
