@@ -35,6 +35,23 @@ def test_copies_that_machines_keep_are_no_images(tmp_path):
     assert finder.unlisted_notes() == []
 
 
+@pytest.mark.parametrize("name", ["b\nc.png", "b\x1bc.png", os.fsdecode(b"b\xffc.png")])
+def test_an_image_that_no_row_names_is_counted_whatever_its_name(tmp_path, name):
+    """It is not found by another spelling."""
+    make_files(tmp_path, "a.png", "later.png", name)
+    finder = ImageFinder(tmp_path)
+    finder.find("a.png")
+    (note,) = finder.unlisted_notes()
+    assert note.startswith(f"Images in {tmp_path} that no row names: 2, such as b")
+    assert note.isprintable()
+    with pytest.raises(BadRow):
+        finder.find(name.upper())
+    finder.find(name)
+    assert finder.unlisted_notes() == [
+        f"Images in {tmp_path} that no row names: 1, such as later.png."
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -134,10 +134,11 @@ class ImageFinder:
 
     def unlisted_notes(self) -> list[str]:
         """Return a note of the images below the folder that no cell has named so far, or none."""
-        paths = [image.path for image in self._images if not self._is_matched(image.path)]
+        paths = [image.path for image in self._all_images if not self._is_matched(image.path)]
         if not paths:
             return []
-        return [f"Images in {self.folder} that no row names: {len(paths)}, such as {min(paths)}."]
+        first = on_one_line(min(paths))
+        return [f"Images in {self.folder} that no row names: {len(paths)}, such as {first}."]
 
     def _is_matched(self, path: str) -> bool:
         """Return whether a cell names an image, or the series that it belongs to."""
@@ -302,15 +303,17 @@ class ImageFinder:
 
     @cached_property
     def _images(self) -> list[_Image]:
+        """The images below the folder that are searched, by path: those of printable names."""
+        return [image for image in self._all_images if image.path.isprintable()]
+
+    @cached_property
+    def _all_images(self) -> list[_Image]:
         """All images below the folder, by path; hidden ones are none."""
         images = []
         for path in sorted(self._left_out.files_below(self._root)):
-            name = path.relative_to(self._root).as_posix()
-            if not name.isprintable():
-                continue
             with suppress(OSError):
                 if is_image(path):
-                    images.append(self._image(name))
+                    images.append(self._image(path.relative_to(self._root).as_posix()))
         return images
 
     def _image(self, path: str) -> _Image:
