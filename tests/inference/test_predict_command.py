@@ -178,7 +178,7 @@ def test_the_csvs_column_may_be_named(
     (folder / "list.csv").write_text("scan,note\n0.png,a\n")
     out = tmp_path / "out.csv"
     assert predict(finished.run, folder / "list.csv", "--out", out) == 1
-    assert "--columns image=NAME" in capsys.readouterr().err
+    assert "--columns image=scan" in capsys.readouterr().err
     assert not out.exists()
     assert predict(finished.run, folder / "list.csv", "--out", out, "--columns", "image=scan") == 0
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
-from fedward.sites.any_csv import columns_by_purpose, read_image_list
+from fedward.sites.any_csv import read_image_list
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Fit, Pixels
 from fedward.sites.files import (
@@ -21,6 +21,7 @@ from fedward.sites.files import (
     no_file,
     volumes_in,
 )
+from fedward.sites.image_columns import image_column
 from fedward.sites.image_paths import ImageFinder
 from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
@@ -147,7 +148,7 @@ def _located(folder: Path, name: str) -> _Listed:
 def _rows(path: Path, columns: Mapping[str, str], finder: ImageFinder) -> list[_Listed]:
     """Return all rows of a CSV in its order, also those that are malformed or have no image."""
     records, malformed, header = read_image_list(path)
-    column = columns_by_purpose(path, header, columns)["image"]
+    column = image_column(path, finder.folder, header, records, columns)
     by_line: dict[int, _Listed] = {}
     for row in malformed:
         by_line[row.row] = _Listed(row.sample_id or f"line {row.row}", path, row.reason)

@@ -82,41 +82,20 @@ def read_image_list(path: Path) -> ImageList:
     return ImageList(records, malformed, columns)
 
 
-def columns_by_purpose(
-    path: Path, columns: Sequence[str], named: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the name of the column for each purpose of :data:`WELL_KNOWN_COLUMNS`.
-
-    Args:
-        path: of the CSV, for errors.
-        columns: names of all its columns.
-        named: purpose -> column as the user named it; an empty name means that there is no such
-            column. Other purposes are looked up by well-known names.
-
-    Returns:
-        Purpose -> column; an empty name where there is none.
-
-    Raises:
-        ConfigError: an unknown purpose, a named column that the CSV does not have, or two columns
-            that may both be meant, as their names differ only in case, blanks or hyphens.
-        DataError: no column of images.
-    """
-    column_of = well_known_columns(columns, named)
-    missing = missing_columns(columns, [*column_of.values()])
-    if missing:
-        raise missing
-    if not column_of["image"]:
-        raise no_image_column(path, columns)
-    return column_of
-
-
 def well_known_columns(
     columns: Sequence[str], named: Mapping[str, str], findings: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Return purpose -> column as :func:`columns_by_purpose`, whether or not the CSV has it.
+    """Return purpose -> column, whether or not the CSV has it; an empty name where there is none.
+
+    Args:
+        columns: names of all columns of the CSV.
+        named: purpose -> column as the user named it; an empty name means that there is no such
+            column. Other purposes are looked up by well-known names.
+        findings: columns of 0 and 1 that the user named.
 
     Raises:
-        ConfigError: an unknown purpose, or two columns that may both be meant.
+        ConfigError: an unknown purpose, or two columns that may both be meant, as their names
+            differ only in case, blanks or hyphens.
     """
     unknown = [purpose for purpose in named if purpose not in WELL_KNOWN_COLUMNS]
     if unknown:
@@ -124,7 +103,9 @@ def well_known_columns(
             option("columns"),
             f"Write for example {option('columns', {'label': 'diagnosis'})}.",
             expected=f"columns for {', '.join(WELL_KNOWN_COLUMNS)}",
-            found=", ".join(unknown),
+            found=", ".join(
+                f"{purpose}{did_you_mean(purpose, WELL_KNOWN_COLUMNS)}" for purpose in unknown
+            ),
         )
     column_of: dict[str, str] = {}
     for purpose in WELL_KNOWN_COLUMNS:
@@ -147,12 +128,13 @@ def missing_columns(columns: Sequence[str], wanted: Sequence[str]) -> ConfigErro
     )
 
 
-def no_image_column(path: Path, columns: Sequence[str]) -> DataError:
-    """Return the error for a CSV without a column of images."""
+def no_image_column(path: Path, columns: Sequence[str], likely: str = "") -> DataError:
+    """Return the error for a CSV without a column of images; ``likely``: one that may be it."""
+    named = option("columns", {"image": likely or "NAME"})
     return DataError(
         f"{path}",
-        f"Name the column of their files, as in {option('columns', {'image': 'NAME'})}. The "
-        "first line of the CSV must name its columns.",
+        f"Name the column of their files, as in {named}. The first line of the CSV must name its "
+        "columns.",
         expected="a column of images",
         found=column_names(columns),
     )

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -15,12 +14,10 @@ from fedward.sites.any_csv import (
     further_columns,
     missing_columns,
     no_image_column,
-    read_image_list,
-    well_known,
     well_known_columns,
 )
-from fedward.sites.decoding import BadRow
-from fedward.sites.image_paths import ALL_ENDINGS, ImageFinder, spelt_parts
+from fedward.sites.image_columns import likely_column, likely_image
+from fedward.sites.image_paths import spelt_parts
 from fedward.sites.label_texts import known_or_empty, without_accents
 from fedward.sites.patient_words import ATTRIBUTE_WORDS
 from fedward.sites.split import owners
@@ -28,8 +25,6 @@ from fedward.sites.table import Record
 from fedward.sites.unused_columns import like_patients, torn_patients
 from fedward.text import composed
 
-_LOOKED_AT = 50
-"""Rows by which a column of images is recognised."""
 _MOST_CLASSES = 30
 """Different values that a column of labels has at most, to be recognised as one."""
 _WORDS_OF_LABELS = frozenset(
@@ -110,7 +105,7 @@ def table_columns(
     column_of = well_known_columns(header, named, findings)
     findings = _present_columns(folder, header, records, column_of, findings, faults)
     if not column_of["image"] and not named.get("image"):
-        column_of["image"] = _likely_image(folder, header, records, set(column_of.values()))
+        column_of["image"] = likely_image(folder, header, records, set(column_of.values()))
         image = column_of["image"] or PLACEHOLDER
         faults.note(no_image_column(path, header), columns={"image": image})
     for purpose in ("label", "image"):
@@ -194,10 +189,7 @@ def _present_columns(
     likely: dict[str, str] = {}
     for purpose, name in column_of.items():
         if name and name not in header:
-            column = most_like(name, header) or well_known(purpose, header)
-            if purpose == "image" and not _may_be_of_images(folder, records, column):
-                # A name may be like another one by chance, as x and dx.
-                column = _likely_image(folder, header, records, present) or column
+            column = likely_column(purpose, name, folder, header, records, present)
             likely[purpose] = column or PLACEHOLDER
             column_of[purpose] = column
     if "label" in likely and not column_of["label"]:
@@ -212,59 +204,6 @@ def _present_columns(
         decisions["findings"] = corrected
     faults.note(error, **decisions)
     return corrected
-
-
-def _likely_image(
-    folder: Path, header: Sequence[str], records: Sequence[Record], used: Collection[str]
-) -> str:
-    """Return the column whose cells name most images of a folder; empty if none names any.
-
-    Of two columns that name as many it is the one with the endings of files. Such cells may also
-    name images in another folder.
-    """
-    finder = ImageFinder(folder)
-    images: dict[str, tuple[int, int]] = {}
-    for name in header:
-        if not name or name in used:
-            continue
-        images[name] = _like_images(finder, records, name)
-    best = max(images, key=images.__getitem__, default="")
-    return best if best and any(images[best]) else ""
-
-
-def _may_be_of_images(folder: Path, records: Sequence[Record], column: str) -> bool:
-    """Return whether a cell of a column names an image, or ends as the names of images do."""
-    return bool(column) and any(_like_images(ImageFinder(folder), records, column))
-
-
-def _like_images(finder: ImageFinder, records: Sequence[Record], column: str) -> tuple[int, int]:
-    """Return how many of a column's first cells name an image, and how many end as such names."""
-    cells = [record.cells[column] for record in records[:_LOOKED_AT] if record.cells[column]]
-    named = sum(_names_image(finder, cell) for cell in cells)
-    return named, sum(_has_ending(cell) for cell in cells)
-
-
-def _has_ending(cell: str) -> bool:
-    """Return whether a cell ends as the names of images do."""
-    return cell.lower().endswith(ALL_ENDINGS)
-
-
-def _names_image(finder: ImageFinder, cell: str) -> bool:
-    """Return whether a cell names an image."""
-    with suppress(BadRow):
-        return bool(finder.find(cell))
-    return False
-
-
-def lists_images(path: Path, folder: Path) -> bool:
-    """Return whether a CSV has a column of images: most of its first cells name one of a folder."""
-    try:
-        records, _, header = read_image_list(path)
-    except DataError:
-        return False
-    finder = ImageFinder(folder)
-    most = len(records[:_LOOKED_AT]) / 2
-    return any(_like_images(finder, records, name)[0] > most for name in header if name)
 
 
 def _likely_label(like_labels: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedward.errors import DataError, in_shell, listed, option
-from fedward.lab.partition.csv_columns import lists_images
 from fedward.lab.partition.faults import Faults
 from fedward.lab.partition.image_pool import ListedImage, image_pool, refuse_many
 from fedward.lab.partition.label_choices import NO_CHOICES, LabelChoices, with_decisions
@@ -27,6 +26,7 @@ from fedward.sites.files import (
     locate,
     volumes_in,
 )
+from fedward.sites.image_columns import lists_images
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.split import split_named
 from fedward.text import composed, natural
