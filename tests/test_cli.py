@@ -402,6 +402,18 @@ def test_other_classes_are_of_another_data_set(tmp_path: Path) -> None:
     assert load_experiment(str(job), ["data.classes=[a, b]"]).data.name == "chest"
 
 
+@pytest.mark.parametrize("job", ["fedavg", "fedperl_paper", "wfedavg"])
+def test_the_same_classes_are_of_the_same_data_set(job: str) -> None:
+    classes = list(load_experiment(job).data.classes)
+    written = ", ".join(reversed(classes))
+    for changes in ([f"data.classes=[{written}]"], [f"data={{classes: [{written}]}}"]):
+        assert load_experiment(job, changes).data.name == "dermoscopy"
+    assert load_experiment(job, data={"classes": classes}).data.name == "dermoscopy"
+    assert load_experiment(job, data={"classes": classes[1:]}).data.name == "images"
+    with pytest.raises(ConfigError, match=r"data\.classes"):
+        load_experiment(job, ["data.classes=3"])
+
+
 def test_what_data_json_does_not_decide_is_named_with_its_source() -> None:
     fields = {"classes": ["a", "b", "c"], "image_size": 32, "channels": 1}
     same = DataSpec.model_validate(fields)

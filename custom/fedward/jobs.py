@@ -334,13 +334,23 @@ def with_defaults_of_images(job: str, changes: Mapping[str, Any]) -> dict[str, A
     """Return changes of a job, with those that follow from other images than a shipped job's."""
     changed = dict(changes)
     of_images = _changed_fields("data", changes)
-    if is_shipped(job) and "classes" in of_images and "name" not in of_images:
+    if is_shipped(job) and "name" not in of_images and _has_other_classes(job, of_images):
         # A name from before a change of ``data`` as a whole would hold its place.
         changed.pop("data.name", None)
         changed["data.name"] = "images"
     if is_shipped(job) and of_images.get("multi_label") is True:
         changed.setdefault("key_metric", SEVERAL_LABELS.key_metric)
     return changed
+
+
+def _has_other_classes(job: str, of_images: Mapping[str, Any]) -> bool:
+    """Return whether changed fields of ``data`` name other classes than a job's, in any order."""
+    if "classes" not in of_images:
+        return False
+    classes = of_images["classes"]
+    if not isinstance(classes, list | tuple):
+        return True  # It is refused later, by its name.
+    return set(map(str, classes)) != set(_base(job).data.classes)
 
 
 def _changed_fields(part: str, changes: Mapping[str, Any]) -> dict[str, Any]:
