@@ -43,8 +43,11 @@ class Verified:
     """Number of lines of the audit log."""
     last_hash: str
     """Hash of the last one."""
-    files: int
-    """Number of files that are as the log names them at the end of the run."""
+    files: int | None
+    """Number of files that are as the log names them at the end of the run.
+
+    None if none were compared, as the run goes on, or will go on with another site.
+    """
     logs: int
     """Number of sites' logs that were given."""
     answers: int
@@ -68,7 +71,7 @@ class Verified:
             witnesses = f"the run and the {logs} of {count(self.logs, 'site')}"
         text = f"Nothing was changed, as far as {witnesses} can tell.\n"
         text += f"{LOG}: {count(self.lines, 'line')}, last hash {self.last_hash}; "
-        text += count(self.files, "file")
+        text += count(self.files or 0, "file")
         if self.logs:
             text += f"; {count(self.answers, 'line')} of sites' logs"
         if self.later:
@@ -85,8 +88,11 @@ class Verified:
         if self.status == "running":
             text += ". By run.json the run has not ended: "
             text += "what that file says of its end is not checked"
-            if not self.files:
+            if self.files is None:
                 text += ", nor are its logs and pages"
+        elif self.files is None:
+            text += ". A site was added after the run had failed: until the run goes on, neither "
+            text += "its models and logs nor its pages are compared with the end of the log"
         return text
 
 
@@ -269,11 +275,11 @@ def _check_states(folder: Path, rows: Sequence[Row]) -> None:
             _check_digest(row, name, row["details"]["state"], file_digest(path))
 
 
-def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
+def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int | None:
     """Compare all files with the lines of the run's end.
 
     Returns:
-        The number of files; 0 while the run goes on.
+        The number of files; None if the run goes on, or has been given another site to go on with.
     """
     status = run.info.status
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
@@ -282,10 +288,10 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
             expected = f"a closing line, as the run is {status}"
             problem = "the end of the log: it was cut, or run.json was changed"
             raise fault(len(rows) + 1, expected, problem)
-        return 0
+        return None
     rows_after = rows[end:]
     if _goes_on(rows_after, status):
-        return 0
+        return None
     last_row = rows[end - 1]
     recorded = last_row["details"]["files"]
     present = outputs(folder)
