@@ -91,7 +91,12 @@ def test_all_faults_are_in_one_error():
 
 def test_a_line_of_json_is_looked_into():
     line = '{"needed": 1, "table": {"a": {"size": 8}}}'
-    for text, fault in ((line, "table.a.size: 8, not 16 or more"), ("{", "value: '{', not JSON")):
+    deep = "[" * 100_000
+    for text, fault in (
+        (line, "table.a.size: 8, not 16 or more"),
+        ("{", "value: '{', not JSON"),
+        (deep, f"value: {deep!r:.80}, not JSON"),
+    ):
         with pytest.raises(ValidationError) as caught:
             TypeAdapter(Model).validate_json(text)
         assert [str(found) for found in faults(caught.value, text)] == [fault]

@@ -268,11 +268,11 @@ def quoted(name: str) -> str:
     return f'"{name}"' if "," in name else name
 
 
-_REASONS = {
-    UnicodeDecodeError: "bytes that are not text in UTF-8",
-    RecursionError: "text that is nested too deeply",
-}
-"""Errors from a file -> why it could not be read, where that is always the same."""
+class UnreadableJsonError(ValueError):
+    """Text that cannot be read as JSON; it says why, for people who did not write the code.
+
+    :mod:`fedward.json_text` raises it. Whoever catches it names the file and says what to do.
+    """
 
 
 def reason_of(error: Exception) -> str:
@@ -282,13 +282,12 @@ def reason_of(error: Exception) -> str:
         if isinstance(error, FileNotFoundError):
             suggestion = did_you_mean_file(Path(error.filename))
         return f"{reason_of_system(error)}{suggestion}"
-    for kind, reason in _REASONS.items():
-        if isinstance(error, kind):
-            return reason
+    if isinstance(error, UnicodeDecodeError):
+        return "bytes that are not text in UTF-8"
+    if isinstance(error, UnreadableJsonError):
+        return str(error)
     if isinstance(error, KeyError):
         return f"no {error}"
-    if isinstance(error, json.JSONDecodeError):
-        return f"text that is not valid JSON at line {error.lineno}, column {error.colno}"
     if type(error) is ValueError:
         # NumPy proposes to load pickled objects, which may run any code.
         pickled = "allow_pickle" in str(error)

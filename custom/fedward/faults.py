@@ -4,7 +4,6 @@ pydantic finds the faults. Its texts address programmers ("Extra inputs are not 
 of them is shown.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import BaseModel
 
-from fedward.errors import ConfigError, did_you_mean
+from fedward.errors import ConfigError, UnreadableJsonError, did_you_mean
+from fedward.json_text import read_json
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -113,8 +113,8 @@ def faults(error: "ValidationError", raw: Any, field_names: Iterable[str] = ()) 
     """
     names = list(field_names)
     if isinstance(raw, str):
-        with suppress(ValueError):
-            raw = json.loads(raw)
+        with suppress(UnreadableJsonError):
+            raw = read_json(raw)
     by_field = dict[str, Fault]()
     for item in error.errors(include_url=False):
         if item["type"] == _NO_DEFAULT:

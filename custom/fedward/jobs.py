@@ -10,13 +10,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError, did_you_mean, option, reason_of, setting
+from fedward.errors import (
+    ConfigError,
+    UnreadableJsonError,
+    did_you_mean,
+    option,
+    reason_of,
+    setting,
+)
+from fedward.json_text import read_json_file
 from fedward.label_kinds import SEVERAL_LABELS
 from fedward.methods import settings_of
 from fedward.methods.settings import changed as changed_setting
 from fedward.paper_jobs import PAPER_JOBS, SUFFIX, PaperJob
 from fedward.registry import METHODS
-from fedward.text import unique_keys
 from fedward.yaml_text import read_yaml
 
 SETTING_HELP = (
@@ -420,8 +427,8 @@ def _base(job: str) -> Experiment:
             _set(raw, key, value)
         return Experiment.parse(raw, f"job {job}")
     try:
-        raw = json.loads(Path(job).read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except (OSError, ValueError, RecursionError) as error:
+        raw = read_json_file(Path(job), unique_keys=True)
+    except (OSError, UnreadableJsonError) as error:
         suggestion = did_you_mean(job, [*JOBS, *METHODS.names()])
         if suggestion and not Path(job).exists():
             raise ConfigError(f"There is no job {job}{suggestion}", "Correct the name.") from error

@@ -1,6 +1,5 @@
 """The model before the first round: fresh, or with the weights of a finished run."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError, option, reason_of
+from fedward.json_text import read_json_file
 from fedward.methods.algorithm import Algorithm
 from fedward.model_state import State
 from fedward.nets import build, classifier_tensors, require_logits
@@ -114,13 +114,13 @@ class Weights:
                     expected=f"SHA-256 {recorded}, on record since the run or its job was made",
                     found=sha256,
                 )
-            content = json.loads(sidecar.read_text(encoding="utf-8"))
+            content = read_json_file(sidecar)
             if content["format"] != FORMAT:
                 raise ValueError(f"{sidecar.name} of format {content['format']}")
             classes = () if "untrained" in content else tuple(content["data"]["classes"])
             folder = Path(facts["folder"]) if facts else files.resolve()
             return cls(folder, sha256, classes, StoredState(model), content.get("base"))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 where,
                 _RESTORE if facts else _NAME_A_RUN,

@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from typing import Any
 from unicodedata import normalize
 
 _DIGITS = re.compile(r"(\d+)")
@@ -24,19 +23,6 @@ def composed(text: str) -> str:
     An ä is one character, or an a with an accent of its own, as macOS writes names of files.
     """
     return normalize("NFC", text)
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the content of a JSON object, as the ``object_pairs_hook`` of :mod:`json`.
-
-    Raises:
-        ValueError: a key comes twice. Python would take the last value and lose the first.
-    """
-    counts = Counter(key for key, _ in pairs)
-    twice = [key for key, number in counts.items() if number > 1]
-    if twice:
-        raise ValueError(f"a key that comes twice: {twice[0]!r:.100}")
-    return dict(pairs)
 
 
 def natural(name: str) -> tuple[list[str | int], str]:

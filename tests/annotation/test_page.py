@@ -547,7 +547,7 @@ def test_a_site_is_called_as_in_its_startup_kit(clinic: Any, more: str, name: st
     file.write_text(clinic.site_file.read_text() + more)
     assert Pictures(file, CLASSES).site == (name if more else "fedward_site")
     (local.parent / "startup").mkdir()
-    for content in ("{", "[]", '{"client": {"fqsn": 3}}'):
+    for content in ("{", "[]", '{"client": {"fqsn": 3}}', "[" * 100_000):
         (local.parent / "startup" / "fed_client.json").write_text(content)
         assert Pictures(file, CLASSES).site == (name if more else "fedward_site")
     kit = {"client": {"fqsn": "relay.hospital-c"}}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedward.client.memory import Memory, site_models, site_records
-from fedward.errors import WireError
+from fedward.errors import DataError, WireError
 
 RUN = "0123456789abcdef" * 2
 OTHER = "f" * 32
@@ -263,3 +263,13 @@ def test_versions_differ_by_exchange(tmp_path):
         memory.save(round_, 0, models(float(round_)))
         values.append(value(memory, round_ + 1))
     assert all(later == earlier + 1 for earlier, later in pairwise(values))
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[" * 100_000, b"\xff", b"1" * 5000])
+def test_damaged_notes_are_named(tmp_path, damage):
+    notes = site_records(tmp_path, RUN)
+    notes.save(1, 0, {"asked": ["s00"]})
+    (file,) = tmp_path.rglob("*.json")
+    file.write_bytes(damage)
+    with pytest.raises(DataError, match=f"record {file}: expected JSON as this site has written"):
+        notes.newest()

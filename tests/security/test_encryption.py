@@ -1038,7 +1038,11 @@ def adding(counts: dict[str, int]):
     return as_many
 
 
-@pytest.mark.parametrize("damage", ["{{", '"{mean}"', '["{mean}"]', '{{"sum": "{mean}"}}', "null"])
+@pytest.mark.parametrize(
+    "damage",
+    ["{{", '"{mean}"', '["{mean}"]', '{{"sum": "{mean}"}}', "null", "[" * 100_000],
+    ids=["half", "a text", "a list", "another key", "null", "lists without end"],
+)
 def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path, damage):
     asked = to_decrypt((0.5, 1), (0.25, 3))
     site.handle(asked)

@@ -413,7 +413,7 @@ def test_only_the_half_built_cache_of_a_dead_process_is_removed(files, tmp_path)
     assert not left.exists()
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "notes", "no notes", "other"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "notes", "deep notes", "no notes", "other"])
 def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
     cache = tmp_path / "cache"
     plain, failed, _ = decode_files(files, 16, 3, None, "s")
@@ -427,6 +427,8 @@ def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
         target.write_bytes(content[:-1] + bytes([content[-1] ^ 255]))
     elif damage == "notes":
         notes.write_text("[1, 2")
+    elif damage == "deep notes":
+        notes.write_text("[" * 100_000)
     elif damage == "no notes":
         notes.unlink()
     else:

@@ -376,7 +376,13 @@ def damage(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [damage, Path.unlink, lambda file: file.with_suffix(".json").write_text("{}")]
+    "harm",
+    [
+        damage,
+        Path.unlink,
+        lambda file: file.with_suffix(".json").write_text("{}"),
+        lambda file: file.with_suffix(".json").write_text("[" * 100_000),
+    ],
 )
 def test_a_damaged_file_is_made_anew(
     harm: Callable[[Path], Any], tmp_path: Path, computed: list[str]

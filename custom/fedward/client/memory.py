@@ -3,7 +3,6 @@
 Both lie in the site's own folder.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import torch
 
 from fedward.disk import PRIVATE, make_folder, save_json
-from fedward.errors import DataError, WireError
+from fedward.errors import DataError, UnreadableJsonError, WireError
+from fedward.json_text import read_json_file
 from fedward.methods.workflow import Turn
 from fedward.storage.lock import locked
 from fedward.storage.model_files import StoredState, by_role, flat, save_model
@@ -164,11 +164,11 @@ def site_answers(folder: Path, run: str) -> Memory[Any]:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return read_json_file(path)
+    except UnreadableJsonError as error:
         raise DataError(
             f"record {path}",
             "Put back the site's folder as it was, or let the run begin again.",
             expected="JSON as this site has written it",
-            found=f"{error}",
+            found=str(error),
         ) from error

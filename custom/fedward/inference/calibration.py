@@ -1,12 +1,12 @@
 """Reads the temperature of a model that an evaluation has found."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, reason_of
 from fedward.evaluation.temperature import COLDEST, HOTTEST
+from fedward.json_text import read_json_file
 from fedward.label_kinds import LabelKind
 
 
@@ -29,7 +29,7 @@ def temperature_of(
     where = f"calibration {file}"
     remedy = "Name the file that `fedward evaluate` wrote about this model."
     try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
+        content: Any = read_json_file(file)
         model = str(content["model"]["sha256"])
         temperature = content["temperature"] or {}
         if not label_kind.exclusive:
@@ -46,7 +46,6 @@ def temperature_of(
         TypeError,
         AttributeError,
         OverflowError,
-        RecursionError,
     ) as error:
         raise ConfigError(
             where,

@@ -1,6 +1,5 @@
 """Evaluates a model on one site's labelled images, and returns aggregates only."""
 
-import json
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedward.code_version import code_version
 from fedward.config import DataSpec
-from fedward.errors import ConfigError, DataError, offering
+from fedward.errors import ConfigError, DataError, UnreadableJsonError, offering
 from fedward.evaluation.class_groups import fold, group_places
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.patients import unit_answers
@@ -24,6 +23,7 @@ from fedward.evaluation.small_counts import (
 from fedward.evaluation.temperature import fit_temperature, log_loss, tempered
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import answers_of, probabilities_of
+from fedward.json_text import read_json_file
 from fedward.label_kinds import LabelKind
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
@@ -45,8 +45,8 @@ def is_evaluation(file: Path) -> bool:
     if file.stat().st_size > _LONGEST_EVALUATION:
         return False
     try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, RecursionError):
+        content = read_json_file(file)
+    except UnreadableJsonError:
         return False
     return isinstance(content, dict) and {"model", "site", "split", "temperature"} <= content.keys()
 

@@ -1,6 +1,5 @@
 """Check of a run's audit log against itself, the run's files and the sites' logs."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,6 +8,7 @@ from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
 from fedward.evaluation.selection import named_mean
+from fedward.json_text import read_json_file
 from fedward.methods import job_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.evaluation_turn import evaluation_turn
@@ -28,7 +28,7 @@ from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, beginning_digest, info_digest
 from fedward.text import count
 
-_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError)
 """Errors from whole lines that are not of this version, or hold impossible values."""
 
 _SIDECAR_SETTINGS = ("method", "net", "pretrained", "data", "seed")
@@ -345,7 +345,7 @@ def _check_model(
     folder: Path, run: RunFolder, algorithm: Algorithm[Any] | Survey, rows: Sequence[Row], name: str
 ) -> None:
     """Compare a model with the one that sites were sent, and its sidecar with the experiment."""
-    about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    about = read_json_file(folder / f"{name}.json")
     for key in _SIDECAR_SETTINGS:
         if about[key] != run.info.experiment[key]:
             expected = f"{name}.json with {key} of the experiment"

@@ -1,9 +1,11 @@
 """What a folder is: a run, a startup kit, or one with runs below it. Links are never followed."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from fedward.errors import UnreadableJsonError
+from fedward.json_text import read_json_file
 
 _DEPTH = 5
 """Levels of folders in which runs are looked for.
@@ -34,7 +36,7 @@ def is_run(folder: Path) -> bool:
     if not file.is_file() or file.is_symlink():
         return False
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        content = read_json_file(file)
+    except (OSError, UnreadableJsonError):
         return False
     return isinstance(content, dict) and {"format", "id", "experiment", "status"} <= set(content)

@@ -4,7 +4,6 @@ The place of a file or folder decides what it is; no path is read from a file. I
 of the newest write in it, not a date inside a file.
 """
 
-import json
 import math
 import os
 import re
@@ -18,9 +17,10 @@ from typing import NamedTuple
 
 import psutil
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, UnreadableJsonError
 from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.places import RUNS_VARIABLE, named_folder
+from fedward.json_text import read_json_file
 from fedward.operation.folders import is_kit, run_folders
 from fedward.storage.lock import is_held, sole_writer
 
@@ -218,8 +218,8 @@ def _waits(meta: Path) -> bool:
     if not meta.is_file():
         return False
     try:
-        status = str(json.loads(meta.read_bytes())["status"])
-    except (OSError, RecursionError, ValueError, KeyError, TypeError):
+        status = str(read_json_file(meta)["status"])
+    except (OSError, UnreadableJsonError, KeyError, TypeError):
         return True
     return status.startswith(("SUBMITTED", "APPROVED"))
 

@@ -1,6 +1,5 @@
 """Check of which rounds a run's last and best model are of, against its logs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +7,7 @@ from typing import Any
 
 from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow, latest_best, mean_by_most, values_by_round
+from fedward.json_text import read_json_file
 from fedward.methods.survey import Survey
 from fedward.operation.server_record import ServerRecord
 from fedward.storage.audit import fault
@@ -175,7 +175,7 @@ def _sidecar(server: ServerRecord, name: str) -> dict[str, Any] | None:
     path = server.folder / f"{name}.json"
     if path.exists() != path.with_suffix(".safetensors").exists():
         raise _wrong(f"model {name}", f"{name}.json and {name}.safetensors", "one of them")
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return dict(read_json_file(path)) if path.exists() else None
 
 
 def _wrong(where: str, expected: object, found: object) -> RunError:

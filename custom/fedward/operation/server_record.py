@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from fedward.errors import UnreadableJsonError
+from fedward.json_text import read_json
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.evaluation_turn import rounds_of_model
 from fedward.methods.survey import Survey
@@ -206,9 +208,9 @@ def _as_written(log: str, number: int, line: bytes) -> dict[str, Any]:
     """
     expected = "a row as fedward writes it, with the round first and each field once"
     try:
-        row = json.loads(line)
+        row = read_json(line)
         is_as_written = isinstance(row, dict) and json.dumps(row).encode() == line
-    except ValueError:
+    except UnreadableJsonError:
         is_as_written = False
     if is_as_written and log in LOGS:
         # 1.0 and True equal 1 in Python, but readers would not find them.

@@ -1,11 +1,11 @@
 """The server's own images as pre-training left them, as data that a page can hold (SelfFed)."""
 
-import json
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedward.errors import RunError
+from fedward.errors import RunError, reason_of
+from fedward.json_text import read_json_file
 
 NAMES = ("original", "masked", "reconstruction")
 """The pictures of an image."""
@@ -34,24 +34,17 @@ class Reconstructions:
         if not folder.is_dir():
             return None
         try:
-            about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+            about = read_json_file(folder / "about.json")
             images = []
             for number in range(1, int(about["images"]) + 1):
                 images.append(tuple(_address(folder / f"{number}-{name}.png") for name in NAMES))
             return cls(int(about["round"]), float(about["hidden"]), tuple(images))
-        except (
-            OSError,
-            OverflowError,
-            RecursionError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
+        except (OSError, OverflowError, KeyError, TypeError, ValueError) as error:
             raise RunError(
                 f"pictures in {folder}",
                 "Restore the folder from a copy, or delete it: the report then goes without it.",
                 expected=f"about.json, and {', '.join(NAMES)} of each image as PNG",
-                found=f"{type(error).__name__}: {error}",
+                found=reason_of(error),
             ) from error
 
 

@@ -1,10 +1,11 @@
 """Whether a run goes on, has ended or has stopped, and what continues it."""
 
-import json
 import re
 import shlex
 from pathlib import Path
 
+from fedward.errors import UnreadableJsonError
+from fedward.json_text import read_json
 from fedward.storage.info import INTERRUPTED, SIMULATED_JOB, RunInfo
 from fedward.storage.lock import is_held
 
@@ -94,7 +95,7 @@ def _noted_place(file: Path) -> object:
     """
     try:
         with file.open("rb") as stream:
-            note = json.loads(stream.read(_LONGEST_NOTE))
-    except (OSError, ValueError, RecursionError):
+            note = read_json(stream.read(_LONGEST_NOTE))
+    except (OSError, UnreadableJsonError):
         return None
     return note.get("site_file") if isinstance(note, dict) else None

@@ -20,7 +20,8 @@ from pydantic import ConfigDict, TypeAdapter
 from fedward import private
 from fedward.config import Experiment
 from fedward.disk import PRIVATE, make_folder, sync
-from fedward.errors import ConfigError, reason_of
+from fedward.errors import ConfigError, UnreadableJsonError, reason_of
+from fedward.json_text import read_json
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
 
@@ -115,13 +116,11 @@ class Approvals:
         """Return the entry in a file; None if there is no such file."""
         try:
             self._require_trusted_folder()
-            content = json.loads(private.read(path, private.RECORD))
+            content = read_json(private.read(path, private.RECORD))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, UnreadableJsonError) as error:
             raise _untrusted(path, reason_of(error)) from error
-        except RecursionError as error:
-            raise _untrusted(path, _NO_ENTRY) from error
         try:
             entry = _ENTRY.validate_python(content)
         except ValueError as error:

@@ -1,6 +1,5 @@
 """A site's half of secure aggregation: it encrypts answers and decrypts the sum of an exchange."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,7 +7,8 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.disk import PRIVATE, make_folder, save_json
-from fedward.errors import ConfigError, WireError
+from fedward.errors import ConfigError, UnreadableJsonError, WireError
+from fedward.json_text import read_json_file
 from fedward.methods.site_weights import SiteWeight
 from fedward.protocol import answer_checks, wire
 from fedward.protocol.array_checks import check_ciphers
@@ -147,8 +147,8 @@ def _keep(path: Path, digest: str) -> None:
 def _recorded_mean(path: Path) -> str | None:
     """Return the digest of the mean that was given away; None if the record is damaged."""
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["mean"])
-    except (ValueError, KeyError, TypeError):
+        return str(read_json_file(path)["mean"])
+    except (UnreadableJsonError, KeyError, TypeError):
         return None
 
 

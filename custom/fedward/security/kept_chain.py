@@ -11,7 +11,6 @@ Somebody who rewrites all three places, or restores an older copy of the whole f
 noticed here.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 from fedward.digests import canonical
 from fedward.disk import append, replacing
 from fedward.errors import DataError, RunError, reason_of
+from fedward.json_text import read_json, read_json_file
 from fedward.storage.chain import Chain, check_end, checked, read
 
 
@@ -133,13 +133,13 @@ class KeptChain:
         """Return the newest hash of this ledger in a log of answers; empty if it holds none.
 
         Raises:
-            ValueError, KeyError, TypeError, RecursionError: a line is no line of such a log.
+            ValueError, KeyError, TypeError: a line is no line of such a log.
         """
         mark = f'"{self._kind.field}":"'.encode()
         for line in reversed(lines):
             if mark not in line:
                 continue
-            row = json.loads(line)
+            row = read_json(line)
             # The sites of a simulation share a folder: a row may be of another site's ledger.
             if self._kind.file(self.path.parent, row["site"]) == self.path:
                 return str(row[self._kind.field])
@@ -161,11 +161,11 @@ class KeptChain:
         if not self._end_path.exists():
             return None
         try:
-            end = json.loads(self._end_path.read_text(encoding="utf-8"))
+            end = read_json_file(self._end_path)
             if isinstance(end["lines"], int) and isinstance(end["last_hash"], str):
                 return {"lines": end["lines"], "last_hash": end["last_hash"]}
             found = repr(end)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             found = _in_words(error)
         raise self.refused(self._end_path, "the number of lines and the last hash", found)
 
@@ -218,7 +218,7 @@ class _AnswerLogs:
         for ledger in ledgers:
             try:
                 newest = ledger.newest_hash_in(lines)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 # A line about one ledger says nothing against the others.
                 self._refuse(ledger, log, error)
                 continue
@@ -234,6 +234,6 @@ class _AnswerLogs:
 
 def _in_words(error: Exception) -> str:
     """Return what an error says of a file of JSON objects."""
-    if isinstance(error, TypeError | RecursionError):
+    if isinstance(error, TypeError):
         return "other values"
     return reason_of(error)

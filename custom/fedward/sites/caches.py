@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward import private
+from fedward.errors import UnreadableJsonError
+from fedward.json_text import read_json_file
 
 KEPT = 3
 """Files that stay besides those in use, so that jobs of a few sizes may take turns."""
@@ -45,7 +47,7 @@ def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] 
     The array is a read-only memmap, which keeps the file from being removed by :func:`keep_newest`.
     """
     try:
-        notes = json.loads(target.with_suffix(".json").read_text())
+        notes = read_json_file(target.with_suffix(".json"))
         array = _map(target, dtype)
         if _checksum(array) != notes["crc32"]:
             return None
@@ -57,8 +59,8 @@ def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] 
 def read_notes(target: Path) -> dict[str, Any] | None:
     """Return the notes that :func:`write` wrote, without the array; None if missing or damaged."""
     try:
-        notes = json.loads(target.with_suffix(".json").read_text())
-    except (OSError, ValueError):
+        notes = read_json_file(target.with_suffix(".json"))
+    except (OSError, UnreadableJsonError):
         return None
     return notes if isinstance(notes, dict) else None
 

@@ -1,13 +1,12 @@
 """The description of all sites' images in a folder of site files, for jobs that have none."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import DataError, offered, option, reason_of, setting
+from fedward.errors import DataError, UnreadableJsonError, offered, option, reason_of, setting
+from fedward.json_text import read_json
 from fedward.sites.files import read_content
-from fedward.text import unique_keys
 
 DATA_FILE = "data.json"
 """Name of the file, whose content are fields of :class:`fedward.config.DataSpec`."""
@@ -49,8 +48,8 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(read_content(path).decode("utf-8"), object_pairs_hook=unique_keys)
-    except (OSError, ValueError, RecursionError) as error:
+        content = read_json(read_content(path), unique_keys=True)
+    except (OSError, UnreadableJsonError) as error:
         content = reason_of(error)
     if not isinstance(content, dict):
         raise DataError(

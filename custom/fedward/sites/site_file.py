@@ -1,6 +1,5 @@
 """The file in which a site describes its data: its fields, and how it is found and checked."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedward.cards import SITE_ITEMS, card
 from fedward.errors import (
     ConfigError,
     DataError,
+    UnreadableJsonError,
     command,
     did_you_mean,
     did_you_mean_file,
@@ -29,6 +29,7 @@ from fedward.errors import (
     reason_of,
 )
 from fedward.faults import faults, names_in
+from fedward.json_text import read_json_file
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.decoding import Fit
 from fedward.sites.files import resolved
@@ -513,10 +514,10 @@ def kit_site(site_file: Path) -> str | None:
     """Return the name of the site whose startup kit has this file in ``local/``; None without."""
     kit = resolved(site_file).parent.parent / "startup" / "fed_client.json"
     try:
-        qualified = json.loads(kit.read_text("utf-8"))["client"]["fqsn"]
+        qualified = read_json_file(kit)["client"]["fqsn"]
         # The names of relays come before the site's.
         name = qualified.rpartition(".")[-1]
-    except (AttributeError, LookupError, OSError, TypeError, ValueError):
+    except (AttributeError, LookupError, OSError, TypeError, UnreadableJsonError):
         return None
     return name if name and name.isprintable() else None
 

@@ -9,7 +9,6 @@ its ledgers of questions and of sums.
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Any
 
 from fedward.digests import canonical, digest
 from fedward.disk import append, replacing
-from fedward.errors import RunError
+from fedward.errors import RunError, UnreadableJsonError
+from fedward.json_text import read_json
 
 _PRIVATE = 0o600
 
@@ -139,8 +139,8 @@ def parse(line: bytes) -> dict[str, Any] | None:
     the rest.
     """
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
+        row = read_json(line)
+    except UnreadableJsonError:
         return None
     if not isinstance(row, dict) or canonical(row).encode() != line:
         return None

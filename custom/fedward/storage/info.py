@@ -1,12 +1,12 @@
 """The content of run.json: what a run is, and how it stands."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedward.errors import RunError, reason_of
+from fedward.json_text import read_json_file
 from fedward.methods.requirements import EVERY_TENSOR
 from fedward.storage.plain_files import require_plain, require_plain_files
 
@@ -160,7 +160,7 @@ def read_info(folder: Path, *, is_own: bool = False) -> RunInfo:
     file = folder / "run.json"
     require_plain(folder, file)
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json_file(file)
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}, not what a run is")
         file_format = content.get("format", FORMAT)
@@ -173,7 +173,7 @@ def read_info(folder: Path, *, is_own: bool = False) -> RunInfo:
                 found=f"format {file_format!r}"[:100],
             )
         info = RunInfo.model_validate(content)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise RunError(
             f"run folder {folder}",
             _where_it_is(folder),

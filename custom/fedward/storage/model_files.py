@@ -28,6 +28,7 @@ from fedward.disk import (
     sync,
 )
 from fedward.errors import RunError
+from fedward.json_text import read_json, read_json_file
 from fedward.model_state import State
 from fedward.storage.info import FORMAT
 
@@ -77,12 +78,12 @@ class StoredState(Mapping[str, torch.Tensor]):
         try:
             # This compares shapes, types and offsets with one another and with the file.
             with safe_open(path, "np"):
-                self._header = json.loads(header)
+                self._header = read_json(header)
             # The file sorts its tensors. The model's own order is kept beside them, since the
             # moments of layers depend on it.
-            self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
+            self._keys: list[str] = read_json(self._header["__metadata__"]["order"])
             self._check_header()
-        except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
+        except (ValueError, KeyError, TypeError, SafetensorError) as error:
             raise RunError(
                 f"model {path}",
                 "Restore the file, or start a new run; nothing in it was run or used.",
@@ -306,9 +307,8 @@ def read_state_file(folder: Path) -> dict[str, Any]:
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no JSON, or holds something else than a state.
-        RecursionError: it holds lists or objects nested too deeply.
     """
-    content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    content = read_json_file(folder / "state.json")
     parts = content if isinstance(content, dict) else {}
     names = parts.get("tensors")
     is_whole = (
@@ -330,7 +330,7 @@ def load_state(folder: Path, kind: type[StateT]) -> StateT:
 
     Raises:
         RunError: another format or another method wrote the folder.
-        OSError, ValueError, RecursionError: see :func:`read_state_file`.
+        OSError, ValueError: see :func:`read_state_file`.
     """
     content = read_state_file(folder)
     stored = StoredState(folder / "state.safetensors")

@@ -16,6 +16,7 @@ from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.disk import append, save_json
 from fedward.errors import ConfigError, RunError, option, reason_of
+from fedward.json_text import read_json_file
 from fedward.methods import settings_of
 from fedward.methods.requirements import COMMON_RECORDS, Requirements
 from fedward.model_state import State
@@ -43,7 +44,7 @@ not change, such as ``engine`` and ``seed``, are in that line with their values.
 _KEPT_STATES = 2
 """States that are kept: a run goes on from the older one if the newest cannot be read."""
 
-_DAMAGED = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, OverflowError)
 """Errors from a JSON file that holds something else than what was written."""
 
 _LEAST_ROOM = 1 << 20
@@ -353,7 +354,7 @@ class RunFolder:
             return sidecar["round"], sidecar["value"]
         path = self.path / "best.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json_file(path)
             return int(content["round"]), float(content["value"])
         except FileNotFoundError:
             # A run that goes on removes it for as long as it saves a better model.

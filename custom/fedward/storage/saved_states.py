@@ -1,6 +1,5 @@
 """The states that a run folder keeps: which there are, and which of them are whole."""
 
-import json
 import math
 import shutil
 from collections.abc import Iterable
@@ -9,6 +8,7 @@ from pathlib import Path
 from fedward.digests import file_digest
 from fedward.disk import save_json
 from fedward.errors import RunError
+from fedward.json_text import read_json_file
 from fedward.storage import audit
 from fedward.storage.model_files import is_round, read_state_file
 
@@ -54,10 +54,9 @@ class SavedStates:
         Raises:
             OSError: the file with the lengths cannot be read.
             ValueError: it is no JSON, or holds something else than lengths.
-            RecursionError: it holds lists or objects nested too deeply.
         """
         file = self._lengths_file(round_)
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json_file(file)
         # Logs are cut to these lengths. A name with a path would be a file elsewhere.
         holds_lengths = isinstance(content, dict) and all(
             name.isidentifier() and type(length) is int and length >= 0
@@ -93,7 +92,7 @@ class SavedStates:
                 if self.log(name).stat().st_size < length
             ]
             digest = self.digest(round_)
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
         if too_short:
             return f"rows are missing in {', '.join(too_short)}"

@@ -1,11 +1,12 @@
 """Reading JSON files of other programs, which may hold anything."""
 
-import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
+from fedward import json_text
 from fedward.annotation.handover.returned import require_file
-from fedward.errors import DataError, reason_of_system
+from fedward.errors import DataError, UnreadableJsonError, reason_of_system
 
 
 def read_json(path: Path, kind: type, expected: str) -> Any:
@@ -21,11 +22,11 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
     """
     try:
         require_file(path)
-        content = json.loads(path.read_text("utf-8-sig"))
+        content = json_text.read_json(path.read_bytes().removeprefix(BOM_UTF8))
     except OSError as error:
         raise _not_expected(path, expected, reason_of_system(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise _not_expected(path, expected, f"{type(error).__name__}: {error}") from None
+    except UnreadableJsonError as error:
+        raise _not_expected(path, expected, str(error)) from None
     if not isinstance(content, kind):
         raise _not_expected(path, expected, type(content).__name__)
     return content

@@ -5,12 +5,11 @@ have that file too, and their executor reads it. This module is light to import,
 process of each participant compares every job's configuration with these.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of
 from fedward.flare.classes import (
     CONTROLLERS,
     EXECUTOR,
@@ -23,6 +22,7 @@ from fedward.flare.classes import (
     WANDB,
 )
 from fedward.flare.shareables import TASK
+from fedward.json_text import read_json_file
 from fedward.tracking import EVENTS_FOLDER
 
 if TYPE_CHECKING:
@@ -221,15 +221,15 @@ def described_in(config: Path) -> dict[str, Any]:
         ConfigError: the server's file is missing, or it names no controller of fedward.
     """
     try:
-        (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
+        (workflow,) = read_json_file(config / SERVER)["workflows"]
         arguments = dict(workflow["args"])
         method = _method(str(workflow["path"]), arguments)
-    except (OSError, RecursionError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             _WHERE,
             "Export the job with `fedward jobs`, and send it as it is.",
             expected="one controller of fedward, with its arguments",
-            found=f"{type(error).__name__}: {error}",
+            found=reason_of(error),
         ) from error
     return described(method, arguments, _WHERE)
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.job_def import RunStatus
 
-from fedward.errors import RunError
+from fedward.errors import RunError, UnreadableJsonError, reason_of
 from fedward.flare.jobs.export import SCRIPT
 from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.status import LOST, has_ended, meta_of, run_of, with_reason
 from fedward.flare.kits.reading import reading
 from fedward.flare.places import ERROR_FILE, RUN_PROPERTY
+from fedward.json_text import read_json_file
 from fedward.runs.standing import continuing
 from fedward.storage.plain_files import require_plain_files
 from fedward.terminal import one_line
@@ -83,7 +84,7 @@ def job_meta(job: Path) -> dict[str, Any]:
     require_plain_files(job, "job")
     expected = "a folder with a meta.json that names apps and sites"
     with reading(f"job {job}", expected, "Export one with `fedward jobs`."):
-        meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+        meta = read_json_file(job / "meta.json")
         if not isinstance(meta["deploy_map"], dict):
             raise TypeError("deploy_map does not map apps to sites")
         return dict(meta)
@@ -176,13 +177,13 @@ def fetch(
 def unfinished(run: Path) -> str:
     """Return the status in ``run.json`` and its reason; empty if the run has finished."""
     try:
-        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        info = read_json_file(run / "run.json")
         status = info["status"]
         reason = info["summary"].get("reason")
     except FileNotFoundError:
         return f"no run at all: {_why_no_run(run)}"
-    except (OSError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"a run.json that cannot be read, {type(error).__name__}: {error}"
+    except (OSError, UnreadableJsonError, KeyError, TypeError, AttributeError) as error:
+        return f"a run.json that cannot be read, {reason_of(error)}"
     if status == "finished":
         return ""
     return f"{status}: {reason}" if reason else str(status)

@@ -6,7 +6,6 @@ with the name of the participant.
 """
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,7 +15,7 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 from pydantic import BaseModel
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError, reason_of
+from fedward.errors import ConfigError, UnreadableJsonError, reason_of
 from fedward.flare.classes import ALLOWED, CONTROLLERS, METHOD_CONTROLLER, JobSide
 from fedward.flare.jobs.configurations import (
     CLIENT,
@@ -26,7 +25,7 @@ from fedward.flare.jobs.configurations import (
     client_config,
     server_config,
 )
-from fedward.text import unique_keys
+from fedward.json_text import read_json_file
 
 CONFIG_FOLDER = "config"
 """The one folder of an app."""
@@ -159,18 +158,13 @@ def _sizes(app: Path) -> dict[str, int | None]:
 def _check_configuration(app: Path, side: JobSide) -> None:
     file = f"{CONFIG_FOLDER}/{CONFIGURATION_OF[side]}"
     try:
-        content = json.loads(
-            (app / file).read_text(encoding="utf-8"), object_pairs_hook=unique_keys
-        )
-        problem = _differences(content, side)
-    except (OSError, ValueError, RecursionError) as error:
-        found = f"{type(error).__name__}: {error}"
-        if isinstance(error, FileNotFoundError):
-            found = "no such file"
-        elif isinstance(error, OSError):
-            # The lead reads this, and the error's own text names a folder of this participant.
-            found = reason_of(error)
+        content = read_json_file(app / file, unique_keys=True)
+    except (OSError, UnreadableJsonError) as error:
+        # The lead reads this, so it names no folder of this participant, nor what lies in it.
+        is_missing = isinstance(error, FileNotFoundError)
+        found = "no such file" if is_missing else reason_of(error)
         raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
+    problem = _differences(content, side)
     if problem:
         raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
 

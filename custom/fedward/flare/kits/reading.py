@@ -1,12 +1,12 @@
 """Files of a kit that people edit: whatever is wrong with one becomes an error that names it."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, reason_of
+from fedward.json_text import read_json_file
 
 _KINDS: dict[type, str] = {
     list: "a list",
@@ -28,15 +28,7 @@ def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except (
-        AttributeError,
-        LookupError,
-        OSError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError) as error:
         found = _in_words(error)
         raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
@@ -49,7 +41,7 @@ def read_json(path: Path, remedy: str = "Correct or restore it.") -> dict[str, A
             with ``remedy``.
     """
     with reading(str(path), "a JSON object", remedy):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json_file(path)
         if not isinstance(content, dict):
             raise ValueError(_KINDS.get(type(content), "a number"))
         return content
@@ -57,8 +49,6 @@ def read_json(path: Path, remedy: str = "Correct or restore it.") -> dict[str, A
 
 def _in_words(error: Exception) -> str:
     """Return what an error says of a file, for people who know the file and not the code."""
-    if isinstance(error, RecursionError):
-        return "too many lists and mappings within each other"
     if isinstance(error, AttributeError | TypeError):
         return "a value of another kind, such as a list or null"
     if isinstance(error, IndexError):

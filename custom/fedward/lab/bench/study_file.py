@@ -1,16 +1,15 @@
 """Reads the file of a study."""
 
-import json
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from fedward.errors import ConfigError, reason_of
+from fedward.errors import ConfigError, UnreadableJsonError, reason_of
 from fedward.faults import explain, names_in
+from fedward.json_text import read_json_file
 from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_parts import METRICS, Cell, Claim, Row, Variant
 from fedward.methods import method_of
-from fedward.text import unique_keys
 
 
 def read_study(file: Path) -> Study:
@@ -21,12 +20,12 @@ def read_study(file: Path) -> Study:
             method, or rounds are chosen by a metric that no line records, or by several rules.
     """
     try:
-        content = json.loads(file.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        content = read_json_file(file, unique_keys=True)
         study = Study.model_validate(content)
     except ValidationError as error:
         fields = [*names_in(Study), *names_in(Row), *names_in(Variant), *names_in(Claim)]
         raise explain(error, f"study {file}", content, fields) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, UnreadableJsonError) as error:
         raise ConfigError(
             f"study {file}",
             "Name a file such as those in benchmarks/studies, or repair it.",
