@@ -125,6 +125,23 @@ def test_a_card_has_the_round_of_its_model(tmp_path: Path) -> None:
     assert ModelCard.of(fedward.load_model(run, "last"), run).round == 2
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [None, b"", b"[" * 100_000, b"\xff", b"[]", b"{}", b'{"round": null}', b'{"round": Infinity}'],
+)
+def test_a_card_without_a_readable_file_beside_its_model_is_refused(
+    damage: bytes | None, tmp_path: Path
+) -> None:
+    run = run_of_two_models(tmp_path / "run", tiny("fedavg"))
+    model = fedward.load_model(run)
+    if damage is None:
+        (run / "best.json").unlink()
+    else:
+        (run / "best.json").write_bytes(damage)
+    with pytest.raises(RunError, match=r"best\.json: expected .* its round among it, found"):
+        ModelCard.of(model, run)
+
+
 def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:
     path.write_text(json.dumps({"model": {"sha256": model.sha256}, "temperature": temperature}))
     return path

@@ -1,6 +1,5 @@
 """The model card: where a model comes from, how good it was, and what it is not for."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 
 from fedward.digests import file_digest
-from fedward.errors import listed
+from fedward.errors import RunError, listed, reason_of
 from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
+from fedward.json_text import read_json_file
 from fedward.runs.about import NOT_STATED, About, with_titles
 from fedward.runs.judge import judge
 from fedward.runs.measured import Measured
@@ -120,10 +120,23 @@ class ModelCard:
 
     @classmethod
     def of(cls, model: TrainedModel, folder: Path) -> "ModelCard":
-        """Read the folder of a model's run."""
+        """Read the folder of a model's run.
+
+        Raises:
+            RunError: the folder is not a run folder, or a file is damaged.
+        """
         names = [name for name in ("model", "best") if _is(folder / f"{name}.safetensors", model)]
-        sidecar = json.loads((folder / f"{names[0]}.json").read_text())
-        return cls(model, Run.load(folder), int(sidecar["round"]))
+        sidecar = folder / f"{names[0]}.json"
+        try:
+            round_ = int(read_json_file(sidecar)["round"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise RunError(
+                str(sidecar),
+                "Restore it from a copy.",
+                expected="what the run recorded of the model, its round among it",
+                found=reason_of(error),
+            ) from error
+        return cls(model, Run.load(folder), round_)
 
     @property
     def sites(self) -> tuple[str, ...]:
