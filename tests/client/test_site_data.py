@@ -171,6 +171,16 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
         source([moved]).require_same(RUN)
 
 
+@pytest.mark.parametrize("damage", [b"", b"[" * 100_000, b"\xff", b"[]", b"{}", b"null"])
+def test_a_damaged_record_of_the_source_is_named(tmp_path: Path, damage: bytes) -> None:
+    source = DataSource("site-1", tiny("fedavg"), tmp_path)
+    source.record(RUN, "cpu")
+    record = tmp_path / "sources" / f"{RUN}.json"
+    record.write_bytes(damage)
+    with pytest.raises(DataError, match=rf"record {record}: expected .* when this run began"):
+        source.require_same(RUN)
+
+
 def test_a_run_records_the_device_of_a_site(tmp_path: Path) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()

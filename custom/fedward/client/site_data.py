@@ -1,6 +1,5 @@
 """The data a site works on: what its own file names or, in a simulation, synthetic images."""
 
-import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +10,10 @@ from pydantic import ConfigDict
 
 from fedward.config import Experiment
 from fedward.disk import save_json
-from fedward.errors import ConfigError, DataError, option
+from fedward.errors import ConfigError, DataError, UnreadableJsonError, option, reason_of
 from fedward.evaluation.evaluated_images import images_of_common_classes
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.json_text import read_json_file
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files
 from fedward.sites.caches import Cache
 
@@ -173,7 +173,15 @@ class DataSource:
         record = self._record(run)
         if not record.exists():
             return
-        had_file = bool(json.loads(record.read_text(encoding="utf-8"))["site_file"])
+        try:
+            had_file = bool(read_json_file(record)["site_file"])
+        except (UnreadableJsonError, KeyError, TypeError) as error:
+            raise DataError(
+                f"record {record}",
+                "Put it back as it was, or start a new run.",
+                expected="where the site's file lay when this run began",
+                found=reason_of(error),
+            ) from error
         has_file = self.file is not None
         if had_file != has_file:
             words = {True: "the site's own file", False: "no site file"}
