@@ -2,14 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedward.errors import DataError
-from fedward.lab.noted_answers import groups_in
+from fedward.errors import DataError, RunError
+from fedward.lab.noted_answers import answers_of, groups_in
 
 PIXELS = np.zeros((3, 8, 8), np.uint8)
 LABELS = np.array([0, 1, 0])
@@ -106,3 +107,23 @@ def test_images_that_any_split_may_take_are_counted_through_all_of_them(tmp_path
     groups = groups_in(site)
     assert groups["image-6"] == "q", "test images follow those of training and validation"
     assert set(groups) == {f"image-{place}" for place in (0, 1, 2, 6, 7, 8)}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [None, b"", b"[" * 100_000, b"\xff", b"[]", b"{}", b'{"labels": ["a"], "groups": [0]}'],
+)
+def test_a_damaged_note_of_the_test_images_is_named(tmp_path: Path, damage: bytes | None) -> None:
+    folder = tmp_path / "sites" / "north" / "test_answers"
+    folder.mkdir(parents=True)
+    (folder / "a.jsonl").write_text('{"round": 1, "answers": "0 1"}\n')
+    about = folder / "a.json"
+    run: Any = SimpleNamespace(folder=tmp_path, info=SimpleNamespace(id="a"))
+    about.write_text('{"labels": [0, 1], "groups": [0, 1]}')
+    assert answers_of(run)["north"].by_round[1].tolist() == [0, 1]
+    if damage is None:
+        about.unlink()
+    else:
+        about.write_bytes(damage)
+    with pytest.raises(RunError, match=rf"{about}: expected labels and groups .* found"):
+        answers_of(run)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from fedward.client.site_data import DataSource
 from fedward.disk import PRIVATE, append, make_folder, replacing
+from fedward.errors import RunError, reason_of
 from fedward.evaluation.patients import unit_labels
+from fedward.json_text import read_json_file
 from fedward.lab.npz_columns import NpzColumns
 from fedward.runs.run import Run
 from fedward.sites import SiteData
@@ -141,10 +143,19 @@ def answers_of(run: Run) -> dict[str, SiteAnswers]:
     """
     by_site: dict[str, SiteAnswers] = {}
     for path in sorted(run.folder.glob(f"sites/*/{NOTES_FOLDER}/{run.info.id}.jsonl")):
-        content = json.loads(path.with_suffix(".json").read_text("utf-8"))
-        images = GroupedImages(
-            np.array(content["labels"], np.int64), np.array(content["groups"], np.int64)
-        )
+        about = path.with_suffix(".json")
+        try:
+            content = read_json_file(about)
+            labels = np.array(content["labels"], np.int64)
+            groups = np.array(content["groups"], np.int64)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+            raise RunError(
+                str(about),
+                "Restore it from a copy, or start a new run.",
+                expected="labels and groups of the site's test images",
+                found=reason_of(error),
+            ) from error
+        images = GroupedImages(labels, groups)
         by_round: dict[int, NDArray[np.int64]] = {}
         for row in read_rows(path, AnswerRow, []):
             # Of a repeated evaluation the last one counts.
