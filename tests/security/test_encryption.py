@@ -894,6 +894,22 @@ def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
     assert "decrypted before an interruption" in second["site-1"]
 
 
+@pytest.mark.parametrize("damage", ["", "[" * 100_000], ids=["empty", "lists without end"])
+def test_a_resumed_run_without_a_readable_record_has_no_sum_decrypted(tmp_path, damage):
+    experiment = secure()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, experiment, die_in(DECRYPT, 2))
+    (record,) = (tmp_path / "run").rglob("sums/00002-*.json")
+    record.write_text(damage)
+    inner = run(tmp_path, experiment, resume=True)
+    exchanges = {(asked.meta["task"], asked.meta["round"]) for _, asked, _ in inner.seen}
+    assert (DECRYPT, 2) not in exchanges
+    first, second, third = failures(tmp_path)
+    assert first == {}
+    assert third == {}
+    assert "expected a record of the updates that were decrypted" in second["site-1"]
+
+
 # --- a site's own guard, whatever the server asks
 
 

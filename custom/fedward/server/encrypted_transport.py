@@ -4,7 +4,6 @@ No single update reaches the server's loop and the methods, and they need not kn
 the mean, and the mean of equal models is that model.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,8 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.disk import save_json
-from fedward.errors import RunError, WireError, listed
+from fedward.errors import RunError, UnreadableJsonError, WireError, listed
+from fedward.json_text import read_json_file
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.requirements import Requirements
 from fedward.methods.weight_limits import effective_number
@@ -253,7 +253,11 @@ class EncryptedTransport:
         if not path.exists():
             save_json(path, terms)
             return
-        recorded_terms = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            recorded_terms = read_json_file(path)
+        except UnreadableJsonError as error:
+            expected = "a record of the updates that were decrypted before an interruption"
+            raise _no_mean(expected, f"{error} in {path.name}") from error
         if recorded_terms != terms:
             raise _no_mean(
                 f"the updates that were decrypted before an interruption, {recorded_terms}",
