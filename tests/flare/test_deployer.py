@@ -411,11 +411,11 @@ def test_an_error_of_a_disk_names_no_folder_of_the_site_to_the_lead(
 def test_a_file_that_cannot_be_read_is_refused_without_its_place(kits, kit, app, monkeypatch):
     archive = signed(app, kits)
 
-    def fail(path: Path, **_: object) -> str:
+    def fail(path: Path, **_: object) -> object:
         raise OSError(5, "Input/output error", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(app_check.Path, "read_text", fail)
+        patch.setattr(app_check, "read_json_file", fail)
         answer = deploy(kit, archive)
     assert "found input/output error" in answer
     assert str(kit) not in answer

@@ -173,8 +173,8 @@ def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.Mo
     rows_of = list[int]()
     encode = Encoder._encoded
 
-    def counted(self: Encoder, *arguments: Any) -> Any:
-        encoded = encode(self, *arguments)
+    def counted(self: Encoder, *arguments: Any, **options: Any) -> Any:
+        encoded = encode(self, *arguments, **options)
         rows_of.append(len(encoded))
         return encoded
 

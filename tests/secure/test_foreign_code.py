@@ -277,7 +277,7 @@ ATTACKS = [
     Attack(
         "deeply nested JSON",
         lambda *_: rewritten(CLIENT, lambda _: '{"a":' * 100_000 + "1" + "}" * 100_000),
-        "nested too deeply",
+        "RecursionError",
     ),
 ]
 

@@ -899,6 +899,19 @@ def test_lists_without_end_are_named_and_not_followed(folder, name):
     assert refusal(folder)
 
 
+@pytest.mark.parametrize("name", ["rounds.jsonl", "metrics.jsonl"])
+def test_half_a_line_in_a_log_of_a_finished_run_is_named(folder, name):
+    """Only a run that was killed leaves one, and readers pass over it."""
+    log = folder / name
+    lines = log.read_text().count("\n")
+    log.write_text(log.read_text() + '{"round": 3, "si')
+    rows = log_of(folder)
+    rows[-2]["details"]["files"][name] = file_digest(log)
+    rewrite(folder, rows)
+    half = f"line {lines + 1}: expected a whole line, as the run has finished, found half a line"
+    assert f"{name}, {half}" in refusal(folder)
+
+
 @pytest.mark.proves(
     "server",
     "a pipe or a device in a run folder",

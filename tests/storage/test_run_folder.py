@@ -163,14 +163,14 @@ def test_status_takes_a_better_model_that_is_being_saved_for_none(tmp_path, stop
     folder = tmp_path / "run"
     shutil.copytree(stopped, folder)
     assert progress(folder)["best"]
-    read_text = Path.read_text
+    read_bytes = Path.read_bytes
 
-    def removed(path: Path, **options: Any) -> str:
+    def removed(path: Path) -> bytes:
         if path.name == "best.json":
             path.unlink()
-        return read_text(path, **options)
+        return read_bytes(path)
 
-    monkeypatch.setattr(Path, "read_text", removed)
+    monkeypatch.setattr(Path, "read_bytes", removed)
     assert progress(folder)["best"] is None
 
 

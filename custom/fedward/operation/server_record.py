@@ -135,6 +135,12 @@ class ServerRecord:
                     pending = []
         return Exchanges(committed, [*pending, *leaving], dropped)
 
+    @property
+    def _has_finished(self) -> bool:
+        """Whether the run has ended well, and has not gone on since."""
+        ends = [row for row in self.audit_rows if row["event"] in ("ended", "resumed")]
+        return bool(ends) and _is_end(ends[-1])
+
     def evaluations(
         self, exchanges: Sequence[AnsweredExchange]
     ) -> dict[Evaluation, AnsweredExchange]:
@@ -148,10 +154,12 @@ class ServerRecord:
     def rows(self, log: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of one of the run's logs; none if it does not exist.
 
-        A last line that is cut off is omitted, as readers of the log do.
+        A last line that is cut off is omitted, as readers of the log do, unless the run has
+        finished: such a run has written whole lines.
 
         Raises:
-            RunError: a line is not as fedward writes it, and readers might see another row in it.
+            RunError: a line is not as fedward writes it, and readers might see another row in it;
+                or the log of a finished run is cut off.
         """
         for _, row in self.numbered_rows(log):
             yield row
@@ -164,6 +172,9 @@ class ServerRecord:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n") and _is_cut_off(log, line):
+                    if self._has_finished:
+                        expected = "a whole line, as the run has finished"
+                        raise chain.fault(f"{log}.jsonl", number, expected, "half a line")
                     return
                 yield number, _as_written(log, number, line.removesuffix(b"\n"))
 
