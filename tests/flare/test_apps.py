@@ -267,7 +267,10 @@ CONFIGURATIONS = {
         edit(CLIENT, lambda content: content.update(executors=[])),
         "one without the part that runs the experiment",
     ),
-    "latin-1": (lambda app: (app / CLIENT).write_bytes(b'{"\xe9": 1}'), "bytes that are not text in UTF-8"),
+    "latin-1": (
+        lambda app: (app / CLIENT).write_bytes(b'{"\xe9": 1}'),
+        "bytes that are not text in UTF-8",
+    ),
 }
 
 
