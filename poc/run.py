@@ -50,6 +50,7 @@ def main() -> int:
             say("finished")
             for line in last_lines(run):
                 say(line)
+            say("the files hold synthetic images: their numbers say nothing about patients")
     except (FedwardError, RuntimeError) as error:
         say(f"failed: {error}")
         return 1

@@ -49,7 +49,7 @@ def test_a_study_is_cut_run_and_shown_once(
     assert main([*words, "--seeds", "3", "3"]) == 0
     text = capsys.readouterr().out
     assert set(read_records(results)) - references == {Cell("all", "fedavg", 3)}
-    assert "1/1 all fedavg seed 3: accuracy " in text
+    assert f"1 result to come, 1 at once, in {tmp_path / 'out'}\n1/1 all fedavg seed 3: acc" in text
     assert "| FedAvg | 1 (few) |" in text
     assert (tmp_path / "out" / "sites" / "two" / "3" / "site-2.yaml").exists()
     before = results.read_bytes()

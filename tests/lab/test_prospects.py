@@ -12,7 +12,7 @@ from fedward.lab.bench.study import Study
 from fedward.lab.bench.study_file import read_study
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
-HOPELESS = "claims cannot be judged, whatever the runs say. The rules of evidence need:"
+HOPELESS = "judged, whatever the runs say. The rules of evidence need:"
 CLAIM = {"row": "ssfl", "than": "lower", "metric": "accuracy", "direction": "higher"}
 CLOSED_FORM = {**CLAIM, "row": "once", "than": "once_all"}
 
@@ -50,20 +50,21 @@ def study(**changes: Any) -> Study:
     [
         ({}, ""),
         ({"claims": ()}, ""),
-        ({"seeds": (1, 2, 3)}, "1 of 1 @\n- 5 seeds or more, where the study has 3"),
+        ({"seeds": (1, 2, 3)}, "No claim can be @\n- 5 seeds or more, where the study has 3"),
         (
             {"doubled": ()},
-            "1 of 1 @\n- a seed in doubled, whose runs show by twice the rounds that rows have "
-            "converged",
+            "No claim can be @\n"
+            "- a seed in doubled, whose runs show by twice the rounds that rows have converged",
         ),
         (
             {"seeds": (1, 2), "doubled": (), "claims": (CLAIM, CLOSED_FORM)},
-            "1 of 2 @\n- 5 seeds or more, where the study has 2\n- a seed in doubled, whose runs "
-            "show by twice the rounds that rows have converged",
+            "1 of 2 claims cannot be @\n"
+            "- 5 seeds or more, where the study has 2\n"
+            "- a seed in doubled, whose runs show by twice the rounds that rows have converged",
         ),
         (
             {"upper": "", "claims": (CLAIM, CLOSED_FORM)},
-            "2 of 2 @\n- rows of few and of all labels, named in lower and upper",
+            "No claim can be @\n- rows of few and of all labels, named in lower and upper",
         ),
         ({"claims": (CLOSED_FORM,), "doubled": (), "seeds": (1, 2)}, ""),
     ],
@@ -81,7 +82,7 @@ def test_rows_whose_images_are_the_same_for_all_seeds_are_named() -> None:
     own_images = {"row": "upper", "than": "ssfl", "metric": "accuracy", "direction": "higher"}
     made = study(partition="", rows=rows, claims=(CLAIM, own_images))
     assert hopeless_claims(made) == (
-        f"1 of 2 {HOPELESS}\n"
+        f"1 of 2 claims cannot be {HOPELESS}\n"
         "- another division of the images for each seed, by partition or {seed} in sites"
     )
 
@@ -99,4 +100,4 @@ def test_it_is_said_before_anything_runs(
     file.write_text(json.dumps(study(seeds=(1,)).model_dump(mode="json")))
     # Without a data folder the command ends before any run.
     assert main(["bench", str(file), "--out", str(tmp_path / "out")]) == 2
-    assert f"1 of 1 {HOPELESS}" in capsys.readouterr().out
+    assert f"No claim can be {HOPELESS}" in capsys.readouterr().out

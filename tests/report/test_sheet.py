@@ -51,7 +51,7 @@ def test_numbers_are_those_of_the_report(folder):
     assert page.text.count("Ask a human about every image: it never answers SCC.") == 1
     assert report.text.count("Ask a human about every image: it never answers SCC.") == 1
     assert "If a human reads" not in page.text + report.text
-    assert "Data: images of 10 sites, none synthetic, as each site stated." in page.text
+    assert "Data: images in files of 10 sites, as each site stated." in page.text
 
 
 def test_limits_name_what_is_missed_or_was_not_tested(folder):

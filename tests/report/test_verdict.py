@@ -264,7 +264,7 @@ def test_a_single_site_of_synthetic_images_is_not_counted(tmp_path):
         ),
         (
             (),
-            "Data: images of 10 sites, none synthetic, as each site stated.",
+            "Data: images in files of 10 sites, as each site stated.",
             False,
         ),
         (None, "This run does not record whether its images were synthetic.", False),

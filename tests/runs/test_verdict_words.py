@@ -111,6 +111,25 @@ def test_the_weakest_class_site_and_group_have_their_numbers() -> None:
     )
 
 
+def test_the_class_that_is_found_most_is_not_among_those_found_least() -> None:
+    def found(**values: float) -> str:
+        classes = tuple(Measured(name, value, 0.0, 1.0, 50) for name, value in values.items())
+        return for_clinicians.found_least(replace(SOUND, classes=classes))
+
+    assert found(A=0.4, B=0.6, C=0.9) == (
+        "Classes that it finds least often: A (40 of 100 images), B (60)."
+    )
+    assert found(A=0.4, B=1.0, C=1.0) == "Class that it finds least often: A (40 of 100 images)."
+    assert found(A=1.0, B=1.0) == ""
+    assert found(A=0.4) == ""
+
+
+def test_rare_classes_are_named_together_on_the_line_of_a_terminal() -> None:
+    rare = Measured(UNNAMED, 0.2, 0.1, 0.4, 29)
+    verdict = replace(SOUND, classes=(rare, *SOUND.classes), subgroups=())
+    assert "Lowest: classes too rare to name 20.0 % of 29, " in in_short.line(verdict)
+
+
 def test_a_group_that_may_be_as_well_off_is_not_called_the_worst() -> None:
     women = replace(WOMEN, expected=0.65)
     verdict = replace(SOUND, subgroups=(women,))

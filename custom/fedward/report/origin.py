@@ -13,7 +13,7 @@ class Origin(NamedTuple):
     warning: str
     """Says that images are synthetic, so that numbers from them say nothing about patients."""
     sentence: str
-    """Says that no images are synthetic, or that it is unknown."""
+    """Says that all images are in files, or that it is unknown."""
 
 
 def origin(run: Run) -> Origin:
@@ -24,7 +24,8 @@ def origin(run: Run) -> Origin:
     sites = count(len(by_site), "site")
     synthetic = [site for site, drawn in by_site.items() if drawn]
     if not synthetic:
-        sentence = f"Data: images of {sites}, none synthetic, as each site stated."
+        # Whether somebody drew the images before is not known here.
+        sentence = f"Data: images in files of {sites}, as each site stated."
         return Origin("", sentence)
     which = f"{len(synthetic)} of {sites}{in_brackets(synthetic)}"
     if len(synthetic) == len(by_site):

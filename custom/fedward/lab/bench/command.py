@@ -88,5 +88,5 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
 def _bench(options: argparse.Namespace) -> int:
     from fedward.lab.bench.bench import bench
 
-    options.hint = lambda: "; finished runs are kept, call the command again to go on"
+    options.hint = lambda: "; finished runs are kept, and begun ones go on: call the command again"
     return bench(options)

@@ -24,10 +24,12 @@ def hopeless_claims(study: Study) -> str:
     if not hopeless:
         return ""
     reasons = dict.fromkeys(reason for claim in hopeless for reason in lacking[claim])
+    which = f"{len(hopeless)} of {len(study.claims)} claims cannot be judged"
+    if len(hopeless) == len(study.claims):
+        which = "No claim can be judged"
     return "\n".join(
         [
-            f"{len(hopeless)} of {len(study.claims)} claims cannot be judged, whatever the runs "
-            "say. The rules of evidence need:",
+            f"{which}, whatever the runs say. The rules of evidence need:",
             *(f"- {reason}" for reason in reasons),
         ]
     )

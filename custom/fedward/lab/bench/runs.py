@@ -30,6 +30,7 @@ from fedward.runs.settings import by_dotted_name
 from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
 from fedward.storage.run_folder import RunFolder
+from fedward.text import count
 
 _ANOTHER_FOLDER = "Name another folder with --out: a table must not mix them."
 _ALL_SITES = ""
@@ -98,6 +99,8 @@ class Bench:
             for cell in references:
                 if cell.seed == seed:
                     calls[f"references of {cell}"] = partial(run_references, self, cell)
+        if calls:
+            print(f"{count(len(calls), 'result')} to come, {workers} at once, in {self.out}")
         run_all(calls, workers, self._run_after(missing))
 
     def _run_after(self, cells: Sequence[Cell]) -> dict[str, list[str]]:

@@ -107,10 +107,16 @@ def _worst_group(verdict: Verdict) -> str:
 
 
 def found_least(verdict: Verdict) -> str:
-    """Return of 100 images how many it finds of each class that it finds least; may be empty."""
-    if len(verdict.classes) < 2:
+    """Return of 100 images how many it finds of each class that it finds least; may be empty.
+
+    The class that it finds most often is never among them, nor one that it always finds.
+    """
+    candidates = verdict.classes[: len(verdict.classes) - 1][:_MOST_FOUND_LEAST]
+    found_least = [one for one in candidates if one.value < 1]
+    if not found_least:
         return ""
-    least, *others = verdict.classes[:_MOST_FOUND_LEAST]
+    least, *others = found_least
     shares = [f"{least.name} ({of_hundred(least.value)} of 100 {verdict.unit}s)"]
     shares += [f"{one.name} ({of_hundred(one.value)})" for one in others]
-    return f"Classes that it finds least often: {listed(shares)}."
+    classes = "Classes" if others else "Class"
+    return f"{classes} that it finds least often: {listed(shares)}."
