@@ -26,8 +26,8 @@ WANTED = (0.9, RIGHT_ENOUGH)
 """Shares of right answers for which pages say how many images to refer to a human."""
 CHANCE = 0.5
 """AUROC of guessing."""
-UNNAMED = "too rare to name"
-"""Name of the images of classes with fewer than five at their site."""
+UNNAMED = "classes too rare to name"
+"""What the classes with fewer than five images at their site are called together."""
 _HALF = 0.5
 """Sensitivity below which a model misses more images of a class than it finds."""
 

@@ -60,8 +60,8 @@ def _worst_class(verdict: Verdict) -> str:
     images = _images(verdict, worst)
     if worst.name == UNNAMED:
         return (
-            f"Lowest by class: right for {percent(worst.value)}\u00a0% of the {images} of classes "
-            f"too rare to name ({interval_in_percent(worst)})."
+            f"Lowest by class: right for {percent(worst.value)}\u00a0% of the {images} of "
+            f"{UNNAMED} ({interval_in_percent(worst)})."
         )
     return (
         f"Lowest class: it finds {percent(worst.value)}\u00a0% of the {images} of {worst.name} "

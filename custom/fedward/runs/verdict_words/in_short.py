@@ -1,7 +1,7 @@
 """A verdict in one sentence, in one line of a terminal, and in one paragraph."""
 
 from fedward.runs.sentences import leaked
-from fedward.runs.verdict import UNNAMED, Verdict
+from fedward.runs.verdict import Verdict
 from fedward.runs.verdict_words import comparisons, coverage, in_percent
 from fedward.runs.verdict_words.failures import failures, few_names, worse_than_others
 from fedward.runs.verdict_words.shares import percent
@@ -66,8 +66,7 @@ def line(verdict: Verdict) -> str:
     lowest = []
     for one in (verdict.worst_class, verdict.worst_site):
         if one and one.low is not None:
-            name = f"classes {UNNAMED}" if one.name == UNNAMED else one.name
-            lowest.append(f"{name} {percent(one.value)} % of {one.n}")
+            lowest.append(f"{one.name} {percent(one.value)} % of {one.n}")
     group = verdict.worst_subgroup
     if group and group.is_below:
         lowest.append(f"{group.title} {percent(group.measured.value)} % of {group.measured.n}")
