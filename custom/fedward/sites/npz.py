@@ -121,7 +121,9 @@ def _used_arrays(file: NpzSite, label_kind: "LabelKind") -> dict[str, tuple[Imag
     splits = _used_splits(file)
     if file.joined:
         return dict.fromkeys(splits, _read_all(file, label_kind))
-    prefixes = {split: _prefix(file, split) for split in splits}
+    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
+        present = array_names(file.file)
+    prefixes = {split: _prefix(file, split, present) for split in splits}
     arrays = {}
     faults: list[FedwardError] = []
     for prefix in dict.fromkeys(prefixes.values()):
@@ -177,21 +179,16 @@ def fitted(image: Pixels, spec: "DataSpec", how: Fit) -> Pixels:
     return pixels
 
 
-def _prefix(file: NpzSite, split: str) -> str:
+def _prefix(file: NpzSite, split: str, present: frozenset[str]) -> str:
     """Return how the names of the arrays that hold a split begin.
 
     Where a site file lists ``indices``, a split without arrays of its own is a part of the training
-    images, or of images that have no splits.
-
-    Raises:
-        DataError: the file is no npz file.
+    images, or of images that have no splits. ``present``: names of the file's arrays.
     """
     own = f"{split}_"
     prefixes = [own]
     if file.indices is not None:
         prefixes += ["train_", ""]
-    with refusing_broken_bytes(f"site {file.site}, {file.file}", "an npz file"):
-        present = array_names(file.file)
     return next((prefix for prefix in prefixes if f"{prefix}images" in present), own)
 
 
