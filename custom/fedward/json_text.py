@@ -14,6 +14,7 @@ DEEPEST = 100
 Python's own limit depends on which functions are running. A value that it could just read here, it
 could not compare, write or show a few calls deeper.
 """
+_TOO_DEEP = "text that is nested too deeply"
 
 
 def read_json_file(path: Path, *, unique_keys: bool = False) -> Any:
@@ -58,9 +59,6 @@ def read_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
     if text.count("[") + text.count("{") > DEEPEST and _is_too_deep(value):
         raise UnreadableJsonError(_TOO_DEEP)
     return value
-
-
-_TOO_DEEP = "text that is nested too deeply"
 
 
 def _with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

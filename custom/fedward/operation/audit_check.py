@@ -371,7 +371,7 @@ def _check_model(
 
 
 def _newest_request(rows: Sequence[Row], turn: Turn) -> Row | None:
-    """Return the newest line that asks for an exchange; None if there is none.
+    """Return the newest request for an exchange in the audit log; None without one.
 
     A round may omit parts, so that of its parts from ``turn`` on the first that was asked counts.
     """

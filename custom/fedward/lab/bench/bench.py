@@ -26,7 +26,7 @@ from fedward.lab.bench.study_parts import Cell
 from fedward.lab.bench.tables import tables
 from fedward.lab.bench.verification import verified_records
 from fedward.lab.partition.command import add_partition
-from fedward.terminal import columns, hanging
+from fedward.lab.run_check import print_folded
 
 CUT_BEGUN = ".begun"
 """End of the name of the file beside a folder of site files, while these are being written."""
@@ -63,7 +63,7 @@ def bench(options: argparse.Namespace) -> int:
     else:
         warning = hopeless_claims(as_written)
         if warning:
-            print(hanging(warning, columns()))
+            print_folded(warning)
         cells = _cut_cells(work, options)
         if options.cost:
             print(cost(work, cells, options.workers))

@@ -1,4 +1,4 @@
-"""Which claims no runs of a study could have judged: its file settles that before it runs."""
+"""Claims that a study cannot decide, however its runs end: what its file lacks for them."""
 
 from collections.abc import Iterator
 
@@ -8,16 +8,16 @@ from fedward.lab.bench.study_parts import Cell, Claim, RowOfVariant
 
 
 def hopeless_claims(study: Study) -> str:
-    """Return which claims cannot be judged whatever their runs say, and what they lack.
+    """Say how many claims the study cannot decide, however its runs end, and what it lacks.
 
-    The :mod:`rules of evidence <fedward.lab.bench.evidence>` decide whether a claim is judged. Some
-    of them depend on the study's file alone: its seeds, those with twice the rounds, the rows of
-    few and of all labels, and whether each seed has a cut of its own. A study that shares runs may
-    supply the bounds, which is not looked at here.
+    A claim is tested only if the :mod:`rules of evidence <fedward.lab.bench.evidence>` hold. Some
+    rules depend on the study's file alone: its seeds, those with twice the rounds, the rows of few
+    and of all labels, and whether each seed divides the images anew. Another study that shares runs
+    may supply the two rows; this function does not look for one.
 
     Returns:
-        A sentence and a list for a person who is about to run the study; empty if every claim may
-        be judged.
+        A sentence and a list for a person who is about to run the study; empty if each claim can be
+        tested.
     """
     lacking = {claim: list(_lacking(study, claim)) for claim in study.claims}
     hopeless = [claim for claim, lacks in lacking.items() if lacks]
@@ -36,7 +36,7 @@ def hopeless_claims(study: Study) -> str:
 
 
 def _lacking(study: Study, claim: Claim) -> Iterator[str]:
-    """Yield what the study lacks for a claim to be judged."""
+    """Yield what the study lacks for the test of a claim."""
     places = [place for pair in claim.places(study.first_variant) for place in pair]
     if not (study.lower and study.upper):
         yield "rows of few and of all labels, named in lower and upper"
